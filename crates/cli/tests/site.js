@@ -1,17 +1,19 @@
-// Runs a site in a page, and posts what was written for the wishes behind `#`, one after the other when the server says so.
+// Does the steps behind `#` in a page; see site_steps.mjs.
 
 import { Engine } from "./tapml.js";
+import { runSteps } from "./site_steps.mjs";
 
 const post = (body) => fetch("/report", { method: "POST", body: JSON.stringify(body) });
-try {
-  const engine = await Engine.load("./");
-  await post({ facts: engine.facts });
-  for (const wish of JSON.parse(decodeURIComponent(location.hash.slice(1)))) {
-    await fetch("/next");
-    const whole = await ("messages" in wish ? engine.chat.completions : engine.completions).create(wish);
-    const { message, text, finish_reason: finish } = whole.choices[0];
-    await post({ text: text ?? message.content, finish, usage: whole.usage, ...whole.tapml });
-  }
-} catch (thrown) {
-  await post({ error: `${thrown.message} ${thrown.hint ?? ""}` });
-}
+const steps = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+// A step that reloads the page is behind it when the page is there again.
+const done = Number(sessionStorage.getItem(location.hash) ?? 0);
+const page = {
+  reload(at) {
+    sessionStorage.setItem(location.hash, String(at));
+    location.reload();
+    return new Promise(() => {});
+  },
+  frames: (all) => all.map((own) => document.body.append(Object.assign(document.createElement("iframe"), { src: `test.html#${encodeURIComponent(JSON.stringify(own))}` }))),
+  next: () => fetch("/next"),
+};
+await runSteps(Engine, {}, steps, post, page, done);

@@ -1,151 +1,15 @@
-//! Sites of `tapml compile --out`: what a browser writes by a site is what `cpu` writes. A real headless Chromium on its software
-//! adapter runs them, and Dawn under Node.
+//! Sites of `tapml compile --out`: what a browser writes by a site is what `cpu` writes, whatever happens meanwhile. A real headless
+//! Chromium on its software adapter runs them, and Dawn under Node.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{draft, json, stderr, tapml};
+use common::site::{
+    Files, Oddities, compile, enter, expect_same, generate_on_cpu, read_json, run_node, with_template,
+};
+use common::{draft, stderr, tapml};
 use serde_json::{Value, json as value};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tapml_testing::Browser;
-
-/// A server of the files of a folder, beside the page that tests a site.
-struct Files {
-    url: String,
-    /// What pages have posted.
-    reports: Receiver<Value>,
-    /// Lets a page go on.
-    go: Sender<()>,
-    /// The paths that were asked for.
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-/// What the threads of a server share.
-struct Shared {
-    folder: PathBuf,
-    reports: Mutex<Sender<Value>>,
-    go: Mutex<Receiver<()>>,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Files {
-    fn serve(folder: &Path) -> Files {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let ((posted, reports), (go, gone)) = (channel(), channel());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::new(Shared {
-            folder: folder.to_path_buf(),
-            reports: Mutex::new(posted),
-            go: Mutex::new(gone),
-            asked: asked.clone(),
-        });
-        // It ends with the process of the test.
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let shared = shared.clone();
-                std::thread::spawn(move || drop(answer(stream, &shared)));
-            }
-        });
-        Files { url, reports, go, asked }
-    }
-
-    /// What a page posts next.
-    fn report(&self) -> Value {
-        let report = self.reports.recv_timeout(Duration::from_secs(300)).expect("the page tells something");
-        assert!(report.get("error").is_none(), "{report}");
-        report
-    }
-
-    /// How often weights were asked for.
-    fn weights(&self) -> usize {
-        self.asked.lock().unwrap().iter().filter(|path| path.starts_with("/weights/")).count()
-    }
-}
-
-/// One request. The first one for a shard gets half of it.
-fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let path = line.split(' ').nth(1).unwrap_or("/").to_string();
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header)?;
-        if header.trim().is_empty() {
-            break;
-        }
-        if let Some(found) = header.to_lowercase().strip_prefix("content-length:") {
-            length = found.trim().parse().unwrap();
-        }
-    }
-    let first = !shared.asked.lock().unwrap().contains(&path);
-    shared.asked.lock().unwrap().push(path.clone());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let (kind, bytes) = match path.as_str() {
-        "/report" => {
-            shared.reports.lock().unwrap().send(serde_json::from_slice(&body)?).ok();
-            ("text/plain", Vec::new())
-        }
-        "/next" => {
-            shared.go.lock().unwrap().recv().ok();
-            ("text/plain", Vec::new())
-        }
-        "/test.html" => ("text/html", b"<!doctype html><script type=module src=test.js></script>".to_vec()),
-        "/test.js" => ("text/javascript", include_bytes!("site.js").to_vec()),
-        "/" => ("text/html", std::fs::read(shared.folder.join("index.html"))?),
-        other => {
-            let kind = if other.ends_with(".js") { "text/javascript" } else { "application/octet-stream" };
-            (kind, std::fs::read(shared.folder.join(&other[1..]))?)
-        }
-    };
-    let sent = if first && path == "/weights/000.bin" { bytes.len() / 2 } else { bytes.len() };
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n", bytes.len())?;
-    write!(stream, "Connection: close\r\n\r\n")?;
-    stream.write_all(&bytes[..sent])
-}
-
-/// The site of a model; gives its folder and the report.
-fn compile(folder: &Path, model: &str, more: &[&str]) -> (PathBuf, Value) {
-    let mut command = tapml(folder);
-    command.args(["compile", model, "--target", "webgpu", "--out", "site", "--overwrite"]).args(more);
-    let report = json(&mut command, 0);
-    (folder.join("site"), report)
-}
-
-/// What `cpu` writes.
-fn generate_on_cpu(folder: &Path, model: &str, prompt: &str, more: &[&str]) -> Value {
-    let mut command = tapml(folder);
-    json(command.args(["generate", model, "--prompt", prompt, "--target", "cpu"]).args(more), 0)
-}
-
-/// A copy of the small model with a chat template.
-fn with_template(folder: &Path) -> String {
-    let copy = folder.join("chatty");
-    std::fs::create_dir(&copy).unwrap();
-    for entry in std::fs::read_dir(draft()).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
-    }
-    let template = "{% for m in messages %}\n{{ bos_token }}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}\n\
-                    {% if add_generation_prompt %}assistant:{% endif %}";
-    std::fs::write(copy.join("chat_template.jinja"), template).unwrap();
-    copy.display().to_string()
-}
-
-fn expect_same(written: &Value, expected: &Value) {
-    assert_eq!(written["ids"], expected["ids"], "{written} {expected}");
-    assert_eq!(written["text"], expected["text"]);
-    assert_eq!(written["usage"]["completion_tokens"], expected["ids"].as_array().unwrap().len());
-}
 
 #[test]
 fn a_site_is_whole_and_says_what_runs() {
@@ -184,45 +48,46 @@ fn a_site_is_whole_and_says_what_runs() {
     assert!(!folder.path().join("other").exists());
 }
 
-/// The driver of Chromium's software adapter, which Dawn takes as any other.
-const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
-
-/// What Dawn under Node writes; `None` and a counted skip without it.
-fn run_node(files: &Files, site: &Path, wishes: &Value) -> Option<Value> {
-    let packages = std::env::var_os("TAPML_DAWN").map(PathBuf::from);
-    let Some(packages) = packages.filter(|folder| folder.join("node_modules/webgpu").is_dir()) else {
-        tapml_testing::skip("dawn", "TAPML_DAWN names no folder with the npm package webgpu");
-        return None;
-    };
-    if !Path::new(SWIFTSHADER).exists() {
-        tapml_testing::skip("dawn", "Chromium's SwiftShader driver is not installed");
-        return None;
-    }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/site.mjs");
-    let mut command = Command::new("node");
-    command.arg(script).arg(site).arg(&files.url).arg(wishes.to_string());
-    command.env("TAPML_DAWN", std::path::absolute(packages).unwrap()).env("VK_ICD_FILENAMES", SWIFTSHADER);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}")))
-}
-
 #[test]
 fn a_chat_is_what_the_template_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let model = with_template(folder.path());
-    let (site, _) = compile(folder.path(), &model, &["--quantize", "q4"]);
-    let files = Files::serve(&site);
+    let (site, _) = compile(folder.path(), &model, &["--quantize", "q4", "--no-suite"]);
+    let files = Files::serve(&site, Oddities::default());
     let message = value!({"role": "user", "content": "  Tell me of the old man. "});
-    let wish = value!({"messages": [message], "max_tokens": 16});
-    let Some(ran) = run_node(&files, &site, &value!([wish])) else { return };
+    let steps = value!([{"load": files.url}, {"write": {"messages": [message], "max_tokens": 16}}]);
+    let Some(posted) = run_node(&files, &site, &steps) else { return };
     let more = ["--max-tokens", "16", "--quantize", "q4"];
-    expect_same(
-        &ran["written"][0],
-        &generate_on_cpu(folder.path(), &model, "  Tell me of the old man. ", &more),
+    expect_same(&posted[1], &generate_on_cpu(folder.path(), &model, "  Tell me of the old man. ", &more));
+    assert_eq!(posted[0]["facts"]["chat"], true);
+    assert_eq!(
+        posted[0]["plan"]["memory"],
+        read_json(&site.join("site.json"))["programs"][1]["memory"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|v| v.as_u64().unwrap())
+            .sum::<u64>()
     );
-    assert_eq!(ran["facts"]["chat"], true);
+}
+
+#[test]
+fn penalties_and_bias_choose_as_the_engine_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, _) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let files = Files::serve(&site, Oddities::default());
+    let wish = value!({"prompt": "Once upon a time", "max_tokens": 12, "repetition_penalty": 1.3});
+    let refused = value!({"prompt": "Once", "response_format": {"type": "json_object"}});
+    let steps = value!([{"load": files.url}, {"write": wish}, {"write": refused}]);
+    let Some(posted) = run_node(&files, &site, &steps) else { return };
+    let more = ["--max-tokens", "12", "--repetition-penalty", "1.3"];
+    expect_same(&posted[1], &generate_on_cpu(folder.path(), &draft(), "Once upon a time", &more));
+    assert!(
+        posted[2]["error"]
+            .as_str()
+            .unwrap()
+            .contains("`response_format` is not taken here a site cannot force")
+    );
 }
 
 #[test]
@@ -231,19 +96,18 @@ fn a_browser_writes_what_cpu_writes_also_after_its_gpu_process_was_killed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (site, report) = compile(folder.path(), &draft(), &[]);
-    let files = Files::serve(&site);
+    let (site, report) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let files = Files::serve(&site, Oddities { cuts: true, ..Oddities::default() });
     let wish = |count: u32| value!({"prompt": "Once upon a time", "max_tokens": count});
-    let wishes = value!([wish(8), wish(24)]).to_string();
-    let hash: String = wishes.bytes().map(|b| format!("%{b:02x}")).collect();
-    let browser = Browser::open(&format!("{}test.html#{hash}", files.url)).unwrap();
-    let facts = files.report()["facts"].clone();
-    assert_eq!(facts["rows"], report["programs"][1]["rows"], "{facts}");
-    assert_eq!(facts["kept"], "kept in files of this origin");
-    // The first download of the shard was cut off.
-    assert_eq!(files.weights(), 2);
+    let steps = value!([{"load": "./"}, {"write": wish(8)}, {"next": true}, {"write": wish(24)}]);
+    let browser = files.open(&steps);
+    let loaded = files.report();
+    assert_eq!(loaded["facts"]["rows"], report["programs"][1]["rows"], "{loaded}");
+    assert_eq!(loaded["facts"]["kept"], "kept in files of this origin");
+    assert_eq!(loaded["plan"]["download"], report["weight_bytes"]);
+    // The first download of the shard was cut off, and gone on with.
+    assert_eq!((files.weights().len(), files.weight_bytes()), (2, report["weight_bytes"].as_u64().unwrap()));
 
-    files.go.send(()).unwrap();
     expect_same(
         &files.report(),
         &generate_on_cpu(folder.path(), &draft(), "Once upon a time", &["--max-tokens", "8"]),
@@ -256,5 +120,160 @@ fn a_browser_writes_what_cpu_writes_also_after_its_gpu_process_was_killed() {
         &generate_on_cpu(folder.path(), &draft(), "Once upon a time", &["--max-tokens", "24"]),
     );
     assert_eq!(written["reopened"], 1, "{written}");
-    assert_eq!(files.weights(), 2, "the weights were kept");
+    assert_eq!(files.weights().len(), 2, "the weights were kept");
+}
+
+#[test]
+fn a_second_visit_and_a_second_tab_load_no_weights() {
+    if !Browser::is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (site, report) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let files = Files::serve(&site, Oddities::default());
+    let wish = value!({"prompt": "Once upon a time", "max_tokens": 4});
+    let visit = value!([{"load": "./"}, {"write": wish}]);
+    let steps = value!([{"load": "./"}, {"write": wish}, {"reload": true}, {"load": "./"}, {"write": wish}, {"frames": [visit, visit]}]);
+    let _browser = files.open(&steps);
+    let expected = generate_on_cpu(folder.path(), &draft(), "Once upon a time", &["--max-tokens", "4"]);
+    files.report();
+    expect_same(&files.report(), &expected);
+    let all = report["weight_bytes"].as_u64().unwrap();
+    assert_eq!(files.weight_bytes(), all);
+    let (again, written) = (files.report(), files.report());
+    expect_same(&written, &expected);
+    assert_eq!(again["plan"]["download"], 0);
+    // Two more at a time, each in a document of its own.
+    for _ in 0..4 {
+        let posted = files.report();
+        if posted.get("ids").is_some() {
+            expect_same(&posted, &expected);
+        }
+    }
+    assert_eq!(files.weight_bytes(), all, "the weights were kept");
+    println!(
+        "second visit: loaded after {} s, first token after {} s more",
+        again["seconds"], written["first"]
+    );
+}
+
+#[test]
+fn two_tabs_may_load_a_site_at_the_same_time() {
+    if !Browser::is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (site, _) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let files = Files::serve(&site, Oddities::default());
+    let visit = value!([{"load": "./"}, {"write": {"prompt": "The old man", "max_tokens": 4}}]);
+    let _browser = files.open(&value!([{"frames": [visit, visit]}]));
+    let expected = generate_on_cpu(folder.path(), &draft(), "The old man", &["--max-tokens", "4"]);
+    for _ in 0..4 {
+        let posted = files.report();
+        match posted.get("ids") {
+            Some(_) => expect_same(&posted, &expected),
+            None => assert_eq!(posted["facts"]["kept"], "kept in files of this origin"),
+        }
+    }
+}
+
+/// Bytes of a shard here.
+const SHARD: usize = 1 << 19;
+
+#[test]
+fn a_tab_that_is_closed_while_it_loads_goes_on_at_the_shard() {
+    if !Browser::is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (site, report) = compile(folder.path(), &draft(), &["--no-suite"]);
+    // The small model has one shard: it is cut into several.
+    let manifest_file = site.join("site.json");
+    let mut manifest = read_json(&manifest_file);
+    let bytes = std::fs::read(site.join("weights/000.bin")).unwrap();
+    let shards: Vec<Value> = bytes
+        .chunks(SHARD)
+        .enumerate()
+        .map(|(at, chunk)| {
+            let file = format!("weights/{at:03}.bin");
+            std::fs::write(site.join(&file), chunk).unwrap();
+            let mut entry = value!({"file": file});
+            enter(&site, &mut entry);
+            entry
+        })
+        .collect();
+    let count = shards.len();
+    manifest["weights"]["shards"] = value!(shards);
+    std::fs::write(&manifest_file, manifest.to_string()).unwrap();
+
+    let files = Files::serve(&site, Oddities { stalls: Some("/weights/002.bin"), ..Oddities::default() });
+    let half = 2 * SHARD + SHARD / 2;
+    let steps = value!([{"abandon": "./", "at": half}, {"load": "./"}, {"write": {"prompt": "The old man", "max_tokens": 4}}]);
+    let _browser = files.open(&steps);
+    let loaded = files.report();
+    assert_eq!(
+        loaded["plan"]["download"],
+        report["weight_bytes"].as_u64().unwrap() - 2 * SHARD as u64,
+        "{loaded}"
+    );
+    let expected = generate_on_cpu(folder.path(), &draft(), "The old man", &["--max-tokens", "4"]);
+    expect_same(&files.report(), &expected);
+    let asked = files.weights();
+    assert_eq!(asked[..4], ["000.bin", "001.bin", "002.bin", "002.bin"]);
+    assert_eq!(asked.len(), count + 1);
+}
+
+#[test]
+fn without_room_the_model_runs_from_memory() {
+    if !Browser::is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (site, report) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let prelude =
+        "if (navigator.storage) navigator.storage.estimate = async () => ({ quota: 1e6, usage: 0 });";
+    let files = Files::serve(&site, Oddities { prelude, ..Oddities::default() });
+    let visit = value!([{"load": "./"}, {"write": {"prompt": "The old man", "max_tokens": 4}}]);
+    let steps = [
+        visit.as_array().unwrap().clone(),
+        vec![value!({"reload": true})],
+        visit.as_array().unwrap().clone(),
+    ];
+    let _browser = files.open(&value!(steps.concat()));
+    let expected = generate_on_cpu(folder.path(), &draft(), "The old man", &["--max-tokens", "4"]);
+    for visits in 1..=2 {
+        let loaded = files.report();
+        let why = "the browser grants 1.0 MB, the weights take";
+        assert!(loaded["plan"]["notKept"].as_str().unwrap().starts_with(why), "{loaded}");
+        expect_same(&files.report(), &expected);
+        assert_eq!(files.weight_bytes(), visits * report["weight_bytes"].as_u64().unwrap());
+    }
+}
+
+/// The limits that every WebGPU implementation grants, and no features.
+const LEAST: &str = "const of = globalThis.GPUAdapter?.prototype; const open = of?.requestDevice; \
+                     if (of) of.requestDevice = function ({ label }) { return open.call(this, { label }); };";
+
+#[test]
+fn the_least_limits_are_enough_and_less_is_told_before_the_download() {
+    if !Browser::is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (site, _) = compile(folder.path(), &draft(), &["--no-suite"]);
+    let files = Files::serve(&site, Oddities { prelude: LEAST, ..Oddities::default() });
+    let steps = value!([{"load": "./"}, {"write": {"prompt": "The old man", "max_tokens": 8}}]);
+    let browser = files.open(&steps);
+    let expected = generate_on_cpu(folder.path(), &draft(), "The old man", &["--max-tokens", "8"]);
+    files.report();
+    expect_same(&files.report(), &expected);
+    drop(browser);
+
+    let prelude = "const of = globalThis.GPUSupportedLimits?.prototype; \
+                   if (of) Object.defineProperty(of, 'maxBufferSize', { get: () => 400000 });";
+    let files = Files::serve(&site, Oddities { prelude, ..Oddities::default() });
+    let _browser = files.open(&steps);
+    let failed = files.report_or_error()["error"].as_str().unwrap().to_string();
+    assert!(failed.contains("binds at most 400000") && failed.contains("--quantize q4"), "{failed}");
+    assert_eq!(files.weights().len(), 0);
 }

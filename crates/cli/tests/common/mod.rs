@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod python;
+pub mod site;
+pub mod world;
 
 use assert_cmd::Command;
 use serde_json::Value;
