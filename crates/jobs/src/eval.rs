@@ -38,33 +38,42 @@ pub struct Side<'a> {
     pub platform: &'a mut dyn Platform,
 }
 
-/// Compares two models over windows of `window` of these tokens, each of which begins anew. `begin` stands in front of
-/// each window if the vocabulary has such a token; `so_far` is told what holds after each. Fails if the vocabularies differ in
-/// size, and between two windows if someone has asked to stop.
+/// Tokens in windows of at most `window`. `begin`, the token that begins a text if the vocabulary has one, stands in front of each.
 ///
 /// # Errors
-/// Also if there are fewer than two tokens, or the two models give logits of different shapes.
-pub fn compare(
-    source: Side<'_>,
-    tested: Side<'_>,
-    ids: &[u32],
-    window: usize,
-    begin: Option<u32>,
-    stop: &Stop,
-    so_far: &mut dyn FnMut(Comparison),
-) -> Result<Comparison> {
+/// If there is nothing to predict.
+pub fn split_windows(ids: &[u32], window: usize, begin: Option<u32>) -> Result<Vec<Vec<u32>>> {
     if window < 2 || ids.len() < 2 {
         return Err(Error::invalid(format!(
             "{} tokens in windows of {window}: there is nothing to predict",
             ids.len()
         )));
     }
-    let mut source = Session::new(source.platform, source.model, window)?;
-    let mut tested = Session::new(tested.platform, tested.model, window)?;
-    let mut sums = Sums::default();
     // A begin token takes a place of the window.
-    for piece in ids.chunks(window - begin.iter().len()) {
-        let fed: Vec<u32> = begin.into_iter().chain(piece.iter().copied()).collect();
+    let pieces = ids.chunks(window - begin.iter().len());
+    Ok(pieces.map(|piece| begin.into_iter().chain(piece.iter().copied()).collect()).collect())
+}
+
+/// Compares two models over windows of tokens, each of which begins anew; `so_far` is told what holds after each. Fails if the
+/// vocabularies differ in size, and between two windows if someone has asked to stop.
+///
+/// # Errors
+/// Also if there is nothing to predict, or the two models give logits of different shapes.
+pub fn compare<W: AsRef<[u32]>>(
+    source: Side<'_>,
+    tested: Side<'_>,
+    windows: &[W],
+    stop: &Stop,
+    so_far: &mut dyn FnMut(Comparison),
+) -> Result<Comparison> {
+    let longest = windows.iter().map(|window| window.as_ref().len()).max().unwrap_or(0);
+    if longest < 2 {
+        return Err(Error::invalid("windows of fewer than two tokens: there is nothing to predict"));
+    }
+    let mut source = Session::new(source.platform, source.model, longest)?;
+    let mut tested = Session::new(tested.platform, tested.model, longest)?;
+    let mut sums = Sums::default();
+    for fed in windows.iter().map(W::as_ref) {
         // The last window may hold one token, which predicts nothing.
         if fed.len() < 2 {
             continue;
@@ -72,7 +81,7 @@ pub fn compare(
         stop.check()?;
         source.reset()?;
         tested.reset()?;
-        let (expected, found) = (source.forward(&fed)?, tested.forward(&fed)?);
+        let (expected, found) = (source.forward(fed)?, tested.forward(fed)?);
         if expected.shape() != found.shape() {
             let (expected, found) = (expected.shape(), found.shape());
             return Err(Error::invalid(format!(

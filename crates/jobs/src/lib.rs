@@ -32,4 +32,5 @@ mod shadow;
 pub mod shown;
 pub mod site;
 pub mod speed;
+pub mod tasks;
 pub mod tune;

@@ -70,7 +70,11 @@ pub mod serve {
 }
 /// Two platforms compared on text.
 pub mod eval {
-    pub use tapml_jobs::eval::{Comparison, Side, compare};
+    pub use tapml_jobs::eval::{Comparison, Side, compare, split_windows};
+}
+/// Tasks with one right answer each, solved in several ways side by side.
+pub mod tasks {
+    pub use tapml_jobs::tasks::{KindCount, Task, TaskAnswer, TaskRow, TaskRun, judge_rows, read_tasks};
 }
 /// Platforms that run graphs.
 pub mod exec {

@@ -1,9 +1,12 @@
-//! `tapml eval`: how far a quantised model departs from its source over a text.
+//! `tapml eval`: how far a quantised model departs from its source over a text, or how many tasks it solves.
 //!
-//! Both models are fed the same tokens in windows. The source runs on the reference, so that the comparison has a
-//! fixed side.
+//! Over a text both models are fed the same tokens in windows. The source runs on the reference, so that the comparison has a
+//! fixed side. Tasks are solved in several ways side by side.
 
-use super::common::{self, GraphArgs};
+mod row;
+mod solve;
+
+use super::common::{self, GraphArgs, GuessArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, bytes};
 use crate::progress::Bar;
@@ -15,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tapml::engine::{Tokenizer, bundled_prompts};
-use tapml::eval::{Comparison, Side, compare};
+use tapml::eval::{Comparison, Side, compare, split_windows};
 use tapml::graph::Model;
 use tapml::import::LogitRows;
 use tapml::model::GraphOptions;
@@ -23,10 +26,16 @@ use tapml::model::GraphOptions;
 /// Most bytes of a text that are read.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Compare a model, quantised or already so, with its source: perplexity, divergence, agreement over a text.
+/// Compare a model, quantised or already so, with its source: perplexity, divergence, agreement over a text; or count the tasks
+/// that it solves.
+///
+/// With --tasks the model answers, as `tapml serve` does, prompts with one right answer each. Each --row solves them in one more
+/// way. A way passes that solves as many as the median of all, give or take 1, or 3 if weights are quantised.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tapml eval models/llama --quantize q4 --text held-out.txt\n  \
-                        tapml eval llama-Q4_0.gguf --reference models/llama --text held-out.txt\n\n\
+                        tapml eval llama-Q4_0.gguf --reference models/llama --text held-out.txt\n  \
+                        tapml eval models/llama --tasks tasks.jsonl \
+                        --row '--activation f16' --row '--quantize q4' --row '--ngram 3'\n\n\
                         KL is the mean over tokens of the Kullback-Leibler divergence from the source, in nats.")]
 pub struct EvalCommand {
     /// Folder in Hugging Face layout, or a GGUF file
@@ -46,8 +55,17 @@ pub struct EvalCommand {
     /// Where the model runs; the one it is compared with runs on `cpu`
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     target: String,
+    /// Tasks in place of a text: a JSON object a line, with `prompt` and `answer`, and `kind` and `id` if wanted
+    #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["text", "tokens", "window"])]
+    tasks: Option<PathBuf>,
+    /// Solve the tasks again, with these flags of this command in the place of those given, with spaces between them: --target,
+    /// --activation, --quantize, --ngram, --draft, …; may repeat
+    #[arg(long, value_name = "FLAGS", requires = "tasks", value_parser = row::parse_row, allow_hyphen_values = true)]
+    row: Vec<row::RowArgs>,
     #[command(flatten)]
     graph: GraphArgs,
+    #[command(flatten)]
+    guess: GuessArgs,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -87,6 +105,15 @@ impl EvalCommand {
     /// # Errors
     /// If a model or the text cannot be read, or no tokenizer is found.
     pub fn run(self) -> Result<Outcome> {
+        if let Some(tasks) = &self.tasks {
+            return self.solve(tasks);
+        }
+        if self.guess.draft.is_some() || self.guess.ngram.is_some() {
+            let text = "tokens are guessed where a model makes text, and `eval` makes none without `--tasks`";
+            return Err(tapml::Error::invalid(text)
+                .with_hint("add `--tasks FILE.jsonl`, or leave the guesses out")
+                .into());
+        }
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let bar = Arc::new(Bar::at_stage("read the models"));
         let reference = self.reference.as_deref().unwrap_or(&self.model);
@@ -117,8 +144,8 @@ impl EvalCommand {
             seconds: 0.0,
             stopped: false,
         };
-        // A token that begins every window takes one of its places.
-        bar.stage("compare", ids.len().div_ceil(window.max(2) - begin.iter().len()) as u64);
+        let windows = split_windows(&ids, window, begin)?;
+        bar.stage("compare", windows.len() as u64);
         let mut so_far = |comparison| {
             bar.advance(1);
             report.comparison = comparison;
@@ -133,7 +160,7 @@ impl EvalCommand {
                 }
             });
         };
-        stopping::or_last_words(compare(source, tested, &ids, window, begin, &stop, &mut so_far))?;
+        stopping::or_last_words(compare(source, tested, &windows, &stop, &mut so_far))?;
         bar.finish();
         write_report(&report, &self.json)?;
         Ok(Outcome::Holds)
