@@ -365,6 +365,7 @@ fn the_bundled_models_open() {
         ("llama_draft", 4, 38, 4096, 512),
         ("llama_head64", 1, 11, 320, 4096),
         ("llava", 3, 69, 480, 384),
+        ("llama_tasks", 4, 38, 288, 256),
         ("qwen2_moe_head128", 1, 19, 320, 4096),
     ];
     for (name, layers, weights, vocab, context) in bundled {

@@ -33,7 +33,7 @@ pub fn golden(name: &str) -> PathBuf {
     ready(&golden_path(name), name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A bundled model, by the name of its folder below `models`: `llama`, `llama_draft`, `llama_head64`, `llava`,
+/// A bundled model, by the name of its folder below `models`: `llama`, `llama_draft`, `llama_head64`, `llama_tasks`, `llava`,
 /// `qwen2_moe_head128`.
 pub fn model(name: &str) -> PathBuf {
     root().join("models").join(name)
