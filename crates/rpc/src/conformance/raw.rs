@@ -16,6 +16,14 @@ use tungstenite::Message;
 /// How long an agent may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
+/// How long after a refusal for want of a place an agent is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Whether an agent has no place for a session at the moment.
+fn is_full(failed: &wire::Failed) -> bool {
+    failed.kind() == wire::ErrorKind::Unavailable && failed.message.contains("sessions")
+}
+
 /// Why a rule was not kept, or could not be checked.
 ///
 /// Errors of a connection count as failures of the rule at hand.
@@ -81,10 +89,21 @@ impl Raw {
     }
 
     /// An open session with a device.
+    ///
+    /// An agent may still be ending the sessions of rules before this one. So a refusal for want of a place is waited out, as long as the
+    /// address says.
     pub fn open(address: &Address) -> Check<(Raw, Welcome)> {
-        match Raw::greet(address, hello(address)?)? {
-            (raw, Reply::Welcome(welcome)) => Ok((raw, welcome)),
-            (_, other) => fail(format!("a hello: expected a welcome, found {}", other.words())),
+        let last = Instant::now() + Duration::from_millis(wait_ms(address));
+        loop {
+            match Raw::greet(address, hello(address)?)? {
+                (raw, Reply::Welcome(welcome)) => return Ok((raw, welcome)),
+                (_, Reply::Failed(failed)) if is_full(&failed) && Instant::now() < last => {
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+                (_, other) => {
+                    return fail(format!("a hello: expected a welcome, found {}", other.words()));
+                }
+            }
         }
     }
 
