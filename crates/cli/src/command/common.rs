@@ -15,6 +15,7 @@ use tapml::kernels::Overrides;
 use tapml::model::GraphOptions;
 use tapml::onnx::Inputs;
 use tapml::platform::Platform;
+use tapml::serve::ServeOptions;
 
 /// Dtype of activations on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -60,6 +61,20 @@ pub struct GuessArgs {
     /// Guess at most so many tokens from what followed the last ones before; texts stay the same
     #[arg(long, value_name = "N", conflicts_with = "draft")]
     pub ngram: Option<usize>,
+}
+
+/// How a model is loaded to serve by what these flags say of its graph and its guesses; the rest is as usual.
+pub fn serve_options(graph: &GraphArgs, guess: &GuessArgs) -> ServeOptions {
+    let (graph, defaults) = (graph.options(), ServeOptions::default());
+    ServeOptions {
+        // What serves has pages in any case; the flag says of how many rows.
+        page: graph.paged.map_or(defaults.page, |rows| rows as usize),
+        graph: GraphOptions { paged: None, ..graph },
+        draft: guess.draft.clone(),
+        draft_tokens: guess.draft_tokens,
+        draft_quantize: guess.draft_quantize,
+        ..defaults
+    }
 }
 
 /// How tokens are chosen.

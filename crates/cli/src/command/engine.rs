@@ -1,18 +1,14 @@
 //! Flags of the commands that answer by the engine of many requests, and what these tell of a model that is ready.
 
-use super::common::{GraphArgs, GuessArgs};
+use super::common::{GraphArgs, GuessArgs, serve_options};
 use crate::output;
 use crate::progress::Bar;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use tapml::engine::{EngineOptions, NgramOptions};
-use tapml::model::GraphOptions;
 use tapml::platform;
 use tapml::serve::{ServeOptions, Serving};
 use tapml::server::ServedOptions;
-
-/// Tokens in a page if --paged does not say how many.
-const PAGE: usize = 16;
 
 /// Whether something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -64,17 +60,12 @@ impl EngineArgs {
             model: model.to_path_buf(),
             target: self.target.clone().unwrap_or_else(|| platform::fastest().to_string()),
             kernels: self.kernel.clone(),
-            graph: GraphOptions { paged: None, ..self.graph.options() },
             context: self.context,
-            page: self.graph.paged.map_or(PAGE, |rows| rows as usize),
             pages: self.pages,
             memory: self.memory,
             rows: self.max_rows,
             check: self.check == CheckArg::On,
-            draft: self.guess.draft.clone(),
-            draft_tokens: self.guess.draft_tokens,
-            draft_quantize: self.guess.draft_quantize,
-            ..ServeOptions::default()
+            ..serve_options(&self.graph, &self.guess)
         }
     }
 

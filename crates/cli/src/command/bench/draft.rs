@@ -1,7 +1,7 @@
 //! `tapml bench draft`: how much faster a server makes texts with guessed tokens.
 
 use crate::Outcome;
-use crate::command::common::{GraphArgs, GuessArgs};
+use crate::command::common::{GraphArgs, GuessArgs, serve_options};
 use crate::output::{JsonArg, table};
 use crate::progress::Bar;
 use crate::stopping;
@@ -10,7 +10,6 @@ use clap::{ArgGroup, Args};
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::DType;
-use tapml::model::GraphOptions;
 use tapml::platform;
 use tapml::serve::ServeOptions;
 use tapml::speed::{DraftSpeedOptions, DraftSpeedReport, Rate, StepTime, measure_drafts};
@@ -86,20 +85,13 @@ impl DraftCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
         let bar = Bar::at_stage("read the model");
-        let graph = self.graph.options();
-        let defaults = ServeOptions::default();
         let serve = ServeOptions {
             model: self.model.clone(),
             target: self.target.clone().unwrap_or_else(|| platform::fastest().to_string()),
             kernels: self.kernel.clone(),
-            graph: GraphOptions { paged: None, ..graph },
-            page: graph.paged.map_or(defaults.page, |rows| rows as usize),
             check: false,
-            draft: self.guess.draft.clone(),
-            draft_tokens: self.guess.draft_tokens,
-            draft_quantize: self.guess.draft_quantize,
             random: self.random,
-            ..defaults
+            ..serve_options(&self.graph, &self.guess)
         };
         let options = DraftSpeedOptions {
             prompt_tokens: self.prompt_tokens,
@@ -119,7 +111,7 @@ impl DraftCommand {
             draft: self.guess.draft.as_ref().map(|draft| draft.display().to_string()),
             target: &serve.target,
             random_weights: self.random,
-            activation: graph.activation,
+            activation: serve.graph.activation,
             speed: &speed,
         })?;
         Ok(Outcome::Holds)

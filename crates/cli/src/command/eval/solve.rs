@@ -3,6 +3,7 @@
 use super::EvalCommand;
 use super::row::RowArgs;
 use crate::Outcome;
+use crate::command::common::serve_options;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
 use crate::stopping;
@@ -104,17 +105,11 @@ impl EvalCommand {
     fn runs(&self) -> Vec<TaskRun> {
         let own = RowArgs { target: None, graph: self.graph.clone(), guess: self.guess.clone() };
         let run = |row: &RowArgs| {
-            let (graph, defaults) = (row.graph.options(), ServeOptions::default());
             let serve = ServeOptions {
                 model: self.model.clone(),
                 target: row.target.clone().unwrap_or_else(|| self.target.clone()),
-                graph: GraphOptions { paged: None, ..graph },
-                page: graph.paged.map_or(defaults.page, |rows| rows as usize),
                 check: false,
-                draft: row.guess.draft.clone(),
-                draft_tokens: row.guess.draft_tokens,
-                draft_quantize: row.guess.draft_quantize,
-                ..defaults
+                ..serve_options(&row.graph, &row.guess)
             };
             TaskRun { serve, ngram: row.guess.ngram }
         };
