@@ -108,7 +108,23 @@ fn a_browser_checks_its_device_and_finds_a_wrong_kernel() {
 fn what_is_no_report_is_refused_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("other.json"), "{\"schema\": 1}").unwrap();
-    let mut command = tapml(folder.path());
-    let said = stderr(command.args(["device", "reports", "other.json"]), 2);
-    assert!(said.contains("other.json") && said.contains("no report of a page"), "{said}");
+    let said = |file| stderr(tapml(folder.path()).args(["device", "reports", file]), 2);
+    let other = said("other.json");
+    assert!(other.contains("other.json") && other.contains("no report of a page"), "{other}");
+    assert!(said("nowhere.json").contains("nowhere.json"));
+}
+
+#[test]
+fn what_a_stranger_wrote_is_shown_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = value!({
+        "schema": 1, "suite": "s", "target": {"platform": "webgpu", "device": "\u{1b}[2J", "driver": "b"},
+        "cases": 1, "failed": 0, "skipped": [], "ops": [], "seconds": 0.1,
+        "browser": {"agent": "a", "tapml": "0.2.0", "model": "m", "sha256": "", "f16": false},
+    });
+    std::fs::write(folder.path().join("sent.json"), report.to_string()).unwrap();
+    let output =
+        tapml(folder.path()).args(["device", "reports", "sent.json"]).assert().code(0).get_output().clone();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown:?}");
 }

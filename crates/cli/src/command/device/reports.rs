@@ -5,6 +5,7 @@ use crate::Outcome;
 use crate::output::{JsonArg, table};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tapml::Error;
 use tapml::migrate::ratio_text;
@@ -117,12 +118,29 @@ impl SentLine {
 fn read(file: &Path) -> Result<SentReport> {
     let bytes = tapml::files::read(file, MAX_FILE, "a report")?;
     let hint = "a page of `tapml compile --out` saves it behind its button \"Check this device\"";
-    let found: SentReport = serde_json::from_slice(&bytes).map_err(|e| {
-        Error::invalid(format!("{} is no report of a page: {e}", file.display())).with_hint(hint)
-    })?;
+    let bad = |what: &dyn std::fmt::Display| {
+        Error::invalid(format!("{} is no report of a page: {what}", file.display())).with_hint(hint)
+    };
+    let mut value: Value = serde_json::from_slice(&bytes).map_err(|e| bad(&e))?;
+    escape_controls(&mut value);
+    let found = SentReport::deserialize(value).map_err(|e| bad(&e))?;
     if found.check.schema != SCHEMA {
         let text = format!("schema {} of a report is unknown, expected {SCHEMA}", found.check.schema);
         return Err(Error::unsupported(text).context(file.display().to_string()).into());
     }
     Ok(found)
+}
+
+/// Escapes control characters of all texts but ends of lines: they are of strangers, and a terminal does what they say.
+fn escape_controls(value: &mut Value) {
+    let is_control = |c: char| c.is_control() && c != '\n';
+    match value {
+        Value::String(text) if text.contains(is_control) => {
+            let escape = |c: char| if is_control(c) { c.escape_default().to_string() } else { c.to_string() };
+            *text = text.chars().map(escape).collect();
+        }
+        Value::Array(values) => values.iter_mut().for_each(escape_controls),
+        Value::Object(fields) => fields.values_mut().for_each(escape_controls),
+        _ => {}
+    }
 }
