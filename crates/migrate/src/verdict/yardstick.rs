@@ -1,5 +1,5 @@
 //! What judges an output where there is no TapML and no oracle: exact values, allowed errors and limits of sums, computed ahead of
-//! time. Whoever has it only compares; `web/src/site/verdict.ts` does as [`Yardstick::ratio`].
+//! time. Whoever has it only compares, as `web/src/site/verdict.ts` does; a test here compares such a comparison with the verdict.
 
 use super::bound::Allowed;
 use super::distribution::SumLimits;
@@ -43,68 +43,6 @@ impl Yardstick {
             limits,
         }
     }
-
-    /// Observed over allowed of what was observed: the largest of the elements and of the sums.
-    pub fn ratio(&self, observed: &[f64]) -> f64 {
-        let elements = observed.iter().enumerate().map(|(i, &y)| self.element_ratio(i, y));
-        let worst = elements.fold(0.0, f64::max);
-        if self.indices || worst.is_infinite() {
-            return worst;
-        }
-        let columns = self.limits.columns.len();
-        let (mut scale, mut bias, mut squares, mut column) = (0.0, 0.0, 0.0, vec![0.0; columns]);
-        for (i, (&y, &rounded)) in observed.iter().zip(&self.rounded).enumerate() {
-            let (r, rounded) = (y - f64::from(rounded), f64::from(rounded));
-            if rounded.is_nan() || !y.is_finite() {
-                continue;
-            }
-            (scale, bias, squares) = (scale + rounded * r, bias + r, squares + r * r);
-            if columns > 0 {
-                column[i % columns] += r;
-            }
-        }
-        let over =
-            |sum: f64, limit: f64| if sum != 0.0 && limit.is_finite() { sum.abs() / limit } else { 0.0 };
-        let of_columns = column.iter().zip(&self.limits.columns).map(|(&sum, &limit)| over(sum, limit));
-        let sums = [
-            over(scale, self.limits.scale),
-            over(bias, self.limits.bias),
-            over(squares, self.limits.spread).sqrt(),
-        ];
-        of_columns.chain(sums).fold(worst, f64::max)
-    }
-
-    /// Observed over allowed of an element; see [`Allowed::ratio`].
-    fn element_ratio(&self, i: usize, observed: f64) -> f64 {
-        let (exact, allowed) = (self.exact[i], f64::from(self.allowed[i]));
-        if observed == exact {
-            return 0.0;
-        }
-        if self.indices {
-            return allowed.recip();
-        }
-        let rounded =
-            if exact.abs() >= overflow_edge(self.dtype) { exact.signum() * f64::INFINITY } else { exact };
-        let error = (observed - exact).abs();
-        if !observed.is_finite() || !rounded.is_finite() {
-            let same = observed == rounded || (observed.is_nan() && rounded.is_nan());
-            let edge = exact.is_finite() && observed.is_finite() && error <= allowed;
-            let reached = observed.is_infinite()
-                && rounded.is_finite()
-                && (rounded * observed.signum() + allowed).is_infinite();
-            return if same || edge || reached { 0.0 } else { f64::INFINITY };
-        }
-        // Nothing is known of what is allowed where disturbed results are not finite.
-        if allowed.is_nan() { 0.0 } else { error / allowed }
-    }
-}
-
-/// Numbers from here on are rounded to infinity: halfway between the largest finite number and the next one.
-fn overflow_edge(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 65_520.0,
-        _ => f64::from(f32::MAX) * (1.0 + dtype.unit_roundoff() / 2.0),
-    }
 }
 
 /// The nearest number in f32 that is not less.
@@ -118,6 +56,70 @@ mod tests {
     use super::super::judge;
     use super::*;
     use std::slice::from_ref;
+
+    impl Yardstick {
+        /// What `judge` of `web/src/site/verdict.ts` finds: observed over allowed, the largest of the elements and of the sums.
+        fn ratio(&self, observed: &[f64]) -> f64 {
+            let elements = observed.iter().enumerate().map(|(i, &y)| self.element_ratio(i, y));
+            let worst = elements.fold(0.0, f64::max);
+            if self.indices || worst.is_infinite() {
+                return worst;
+            }
+            let columns = self.limits.columns.len();
+            let (mut scale, mut bias, mut squares, mut column) = (0.0, 0.0, 0.0, vec![0.0; columns]);
+            for (i, (&y, &rounded)) in observed.iter().zip(&self.rounded).enumerate() {
+                let (r, rounded) = (y - f64::from(rounded), f64::from(rounded));
+                if rounded.is_nan() || !y.is_finite() {
+                    continue;
+                }
+                (scale, bias, squares) = (scale + rounded * r, bias + r, squares + r * r);
+                if columns > 0 {
+                    column[i % columns] += r;
+                }
+            }
+            let over =
+                |sum: f64, limit: f64| if sum != 0.0 && limit.is_finite() { sum.abs() / limit } else { 0.0 };
+            let of_columns = column.iter().zip(&self.limits.columns).map(|(&sum, &limit)| over(sum, limit));
+            let sums = [
+                over(scale, self.limits.scale),
+                over(bias, self.limits.bias),
+                over(squares, self.limits.spread).sqrt(),
+            ];
+            of_columns.chain(sums).fold(worst, f64::max)
+        }
+
+        /// Observed over allowed of an element; see [`Allowed::ratio`].
+        fn element_ratio(&self, i: usize, observed: f64) -> f64 {
+            let (exact, allowed) = (self.exact[i], f64::from(self.allowed[i]));
+            if observed == exact {
+                return 0.0;
+            }
+            if self.indices {
+                return allowed.recip();
+            }
+            let rounded =
+                if exact.abs() >= overflow_edge(self.dtype) { exact.signum() * f64::INFINITY } else { exact };
+            let error = (observed - exact).abs();
+            if !observed.is_finite() || !rounded.is_finite() {
+                let same = observed == rounded || (observed.is_nan() && rounded.is_nan());
+                let edge = exact.is_finite() && observed.is_finite() && error <= allowed;
+                let reached = observed.is_infinite()
+                    && rounded.is_finite()
+                    && (rounded * observed.signum() + allowed).is_infinite();
+                return if same || edge || reached { 0.0 } else { f64::INFINITY };
+            }
+            // Nothing is known of what is allowed where disturbed results are not finite.
+            if allowed.is_nan() { 0.0 } else { error / allowed }
+        }
+    }
+
+    /// Numbers from here on are rounded to infinity: halfway between the largest finite number and the next one.
+    fn overflow_edge(dtype: DType) -> f64 {
+        match dtype {
+            DType::F16 => 65_520.0,
+            _ => f64::from(f32::MAX) * (1.0 + dtype.unit_roundoff() / 2.0),
+        }
+    }
 
     /// A made-up output of so many columns, computed in f32.
     fn exact(count: usize, row_len: usize) -> Exact {
