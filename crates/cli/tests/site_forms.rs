@@ -1,4 +1,4 @@
-//! Sites of checkpoints in other forms: GGUF files.
+//! Sites of checkpoints in other forms: RWKV with its World vocabulary, GGUF files.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,6 +6,7 @@ mod common;
 use common::site::{Files, Oddities, compile, expect_same, generate_on_cpu, read_json, run_node};
 use common::stderr;
 use common::tapml;
+use common::world::with_vocabulary;
 use serde_json::{Value, json as value};
 use std::path::Path;
 
@@ -23,6 +24,18 @@ fn expect_in_dawn(folder: &Path, model: &str, prompt: &str) {
     }
     let report = &posted[2]["report"];
     assert_eq!((&report["failed"], &report["skipped"]), (&value!(0), &value!([])), "{report}");
+}
+
+#[test]
+#[ignore = "takes minutes on a software adapter; run it with --ignored"]
+fn rwkv_models_with_their_own_vocabulary_run() {
+    for name in ["rwkv5_tiny", "rwkv6_tiny", "rwkv7_tiny"] {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        std::fs::create_dir(&model).unwrap();
+        with_vocabulary(&tapml_testing::golden(name), &model);
+        expect_in_dawn(folder.path(), "model", "你好，世界！ The sea\n\n");
+    }
 }
 
 /// A file of GGUF (`docs/gguf.md` of ggml) in the making.
