@@ -1,8 +1,9 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask wire` writes the code that is generated from the
-//! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask platforms` type-checks for other systems; `cargo xtask test` does so and runs every
+//! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask test` does so and runs every
 //! test, `cargo xtask python` those of the Python package, `cargo xtask gpu` all that needs a GPU, `cargo xtask fuzz` what reads
-//! bytes of strangers, `cargo xtask dist` packs the command for users, `cargo xtask docs` makes a site of `docs/`. `cargo xtask
-//! goldens` writes a small checkpoint of `tests/goldens` with its weights. Nothing here ships to users.
+//! bytes of strangers, `cargo xtask platforms` type-checks for other systems, `cargo xtask dist` packs the command for users,
+//! `cargo xtask docs` makes a site of `docs/`. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with its
+//! weights. Nothing here ships to users.
 
 mod architectures;
 mod dist;
