@@ -6,6 +6,7 @@ import fs from "node:fs";
 import path from "node:path";
 import test from "node:test";
 import { Files } from "../src/site/files";
+import { runs } from "../src/site/manifest";
 import { Sampler } from "../src/site/sampler";
 import type { Store } from "../src/site/store";
 import { StopTexts, Text, TextStream } from "../src/site/text";
@@ -204,4 +205,17 @@ test("a text gets the special tokens that the checkpoint puts around it, each on
   assert.equal(ids.filter((id) => id < 2).length, 2);
   assert.equal(text.decode(ids), "Once upon a time");
   assert.throws(() => text.chat([]), /no chat template/);
+});
+
+test("a device takes the first program that has what it needs and no more", () => {
+  const wide: [number, number] = [32, 128];
+  const programs = [
+    { f16: true, subgroups: wide },
+    { f16: true, subgroups: null },
+    { f16: false, subgroups: wide },
+    { f16: false, subgroups: null },
+  ];
+  const chosen = (f16: boolean, subgroups: [number, number]): number => programs.findIndex((program) => runs(program, { f16, subgroups }));
+  assert.deepEqual([chosen(true, [32, 32]), chosen(true, [64, 128]), chosen(true, [8, 32]), chosen(true, [0, 0])], [0, 0, 1, 1]);
+  assert.deepEqual([chosen(false, [32, 64]), chosen(false, [4, 4]), chosen(false, [16, 256])], [2, 3, 3]);
 });

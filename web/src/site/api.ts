@@ -151,6 +151,6 @@ export interface CheckReport {
   ops: OpVerdict[];
   seconds: number;
   /** What an agent of a browser does not know. */
-  browser: { agent: string; tapml: string; model: string; program: string; sha256: string; f16: boolean; limits: object };
+  browser: { agent: string; tapml: string; model: string; program: string; sha256: string; f16: boolean; subgroups: [least: number, most: number]; limits: object };
 }
 

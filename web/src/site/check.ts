@@ -76,7 +76,7 @@ export async function check(model: Model, files: Files, tell: (done: number, of:
     skipped: left_out.map(({ row, phase, reason }) => ({ case: `${row} in ${phase}`, reason })),
     ops: all,
     seconds: (performance.now() - began) / 1000,
-    browser: { agent: globalThis.navigator?.userAgent ?? "", tapml: site.tapml, model: site.model, program: entry.file, sha256: entry.sha256, f16: info.f16, limits: info.limits },
+    browser: { agent: globalThis.navigator?.userAgent ?? "", tapml: site.tapml, model: site.model, program: entry.file, sha256: entry.sha256, f16: info.f16, subgroups: info.subgroups, limits: info.limits },
   };
 }
 

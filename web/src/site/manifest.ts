@@ -1,6 +1,7 @@
 // What a site holds: `site.json`, which `tapml compile --out` writes (crates/jobs/src/site).
 
 import { invalid, unsupported } from "../core/failure";
+import type { Info } from "../core/info";
 
 /** The schema that is read. */
 const SCHEMA = 1;
@@ -15,10 +16,19 @@ export interface SiteFile {
 /** A program for devices of one sort. */
 export interface ProgramFile extends SiteFile {
   f16: boolean;
+  /** The smallest and the largest subgroup that it is planned for, if it needs subgroups. */
+  subgroups: [least: number, most: number] | null;
   /** Bytes of device memory. */
   memory: { weights: number; states: number; activations: number; constants: number };
   /** Recorded calls that check the device, if the site has them. */
   suite?: { calls: SiteFile; data: SiteFile; count: number };
+}
+
+/** Whether a device can run a program. */
+export function runs(program: Pick<ProgramFile, "f16" | "subgroups">, info: Pick<Info, "f16" | "subgroups">): boolean {
+  const [least, most] = info.subgroups;
+  const wide = !program.subgroups || (least >= program.subgroups[0] && most <= program.subgroups[1]);
+  return wide && (info.f16 || !program.f16);
 }
 
 /** See the file. */

@@ -10,7 +10,7 @@ import { Instance, parseProgram, type Program } from "../core/program";
 import { AdapterKind, ErrorKind } from "../wire/gen/tapml_pb";
 import type { Plan } from "./api";
 import type { Files, Tell } from "./files";
-import type { Manifest, ProgramFile } from "./manifest";
+import { runs, type Manifest, type ProgramFile } from "./manifest";
 import type { Info } from "../core/info";
 
 /** Times that a device may be lost in one step before that is an error. */
@@ -68,7 +68,7 @@ export class Model {
   /** Opens a device and chooses the program that it can run. What is missing is told before weights are loaded. */
   static async open(parts: Parts): Promise<Model> {
     const gpu = await openGpu(parts);
-    const entry = parts.site.programs.find((p) => gpu.info.f16 || !p.f16);
+    const entry = parts.site.programs.find((program) => runs(program, gpu.info));
     if (!entry) throw unsupported(`the model needs f16, which ${gpu.info.name} does not have`).hinted("compile it for mobile-webgpu, which needs no f16");
     const program = parseProgram(await parts.files.get(entry));
     expectFit(program, gpu);
@@ -234,7 +234,7 @@ export class Model {
   }
 }
 
-const openGpu = ({ api, browser }: Parts): Promise<Gpu> => Gpu.open(api, { mobile: false, f16: true, subgroups: false }, browser);
+const openGpu = ({ api, browser }: Parts): Promise<Gpu> => Gpu.open(api, { mobile: false, f16: true, subgroups: true }, browser);
 
 /** A number of bytes as people read it. */
 export const megabytes = (bytes: number): string => (bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`);

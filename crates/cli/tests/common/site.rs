@@ -197,6 +197,11 @@ pub fn compile_as(folder: &Path, model: &str, name: &str, more: &[&str]) -> (Pat
     (folder.join(name), report)
 }
 
+/// The program of a site or of a report that devices without f16 and wide subgroups run, which software adapters are.
+pub fn of_any_device(site: &Value) -> &Value {
+    site["programs"].as_array().unwrap().last().unwrap()
+}
+
 /// What `cpu` writes.
 pub fn generate_on_cpu(folder: &Path, model: &str, prompt: &str, more: &[&str]) -> Value {
     let mut command = tapml(folder);

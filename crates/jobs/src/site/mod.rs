@@ -19,7 +19,7 @@ use pages::PAGES;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 pub use suite::SiteSuite;
-use suite::{SuiteParts, row};
+use suite::{Carving, Recorded, row};
 use tapml_engine::Tokenizer;
 use tapml_files::NewFolder;
 use tapml_graph::{Context, DType, Error, Model, Result, Symbols};
@@ -35,6 +35,9 @@ const MANIFEST: &str = "site.json";
 const SCHEMA: u32 = 1;
 /// The largest tokenizer that is copied, in bytes, as `tapml_engine` reads them.
 const MAX_TOKENIZER: u64 = 128 << 20;
+/// The subgroups that kernels of a site with subgroups are planned for: those of nearly all GPUs of NVIDIA, AMD, Apple and Qualcomm. Kernels
+/// ask for the size when they run, and are planned for the smallest one. Narrower ones gain little.
+const SUBGROUPS: (u32, u32) = (32, 128);
 
 /// Writes the site of a model.
 #[derive(Clone, Debug)]
@@ -65,6 +68,8 @@ pub struct SiteProgram {
     pub activation: DType,
     /// Whether it needs f16.
     pub f16: bool,
+    /// The smallest and the largest subgroup that its kernels are planned for, if they need subgroups.
+    pub subgroups: Option<(u32, u32)>,
     /// Device memory at capacity.
     pub memory: ProgramMemory,
     /// Rows of the kernel list that it launches, in the order of their names.
@@ -136,30 +141,34 @@ impl SiteJob {
         let mut programs = Vec::new();
         let mut opened: Option<(Checkpoint, Model)> = None;
         // With f16 first: a device takes the first program that it can run.
-        for target in self.variants()? {
+        for target in self.targets()? {
             let options = GraphOptions {
                 activation: target.activation(),
                 quantize: self.quantize,
                 ..GraphOptions::default()
             };
             let (checkpoint, model) = options.open(&self.model, LogitRows::Last)?;
-            let (program, lists) = self.compile(target, &checkpoint, &model)?;
-            table.add(&program, &model)?;
-            let mut written = write_program(folder, target, &program)?;
-            if self.suite {
-                let parts = SuiteParts {
-                    name: &name,
-                    checkpoint: &checkpoint,
-                    model: &model,
-                    tokenizer: &tokenizer,
-                    lengths: self.lengths(&checkpoint),
-                    steps: &program.steps,
-                    lists: &lists,
-                };
-                let file = if target.f16 { "suite-f16" } else { "suite" };
-                written.suite = Some(parts.write(folder, file).context(|| "the site's suite".to_string())?);
+            let carving = Carving {
+                name: &name,
+                checkpoint: &checkpoint,
+                model: &model,
+                tokenizer: &tokenizer,
+                lengths: self.lengths(&checkpoint),
+            };
+            let in_suite = || "the site's suite".to_string();
+            let carved = if self.suite { Some(carving.carve(folder).context(in_suite)?) } else { None };
+            for subgroups in self.subgroups() {
+                let (program, lists) = self.compile(target, subgroups, &checkpoint, &model)?;
+                table.add(&program, &model)?;
+                let mut written = write_program(folder, (target, subgroups), &program)?;
+                if let Some(carved) = &carved {
+                    let file = file_name("suite", target, subgroups);
+                    let suite = carved.write(&program.steps, &lists, folder, &file).context(in_suite)?;
+                    written.suite = Some(suite);
+                }
+                programs.push(written);
             }
-            programs.push(written);
+            carved.map_or(Ok(()), Recorded::remove)?;
             opened = Some((checkpoint, model));
         }
         let (checkpoint, model) = opened.ok_or_else(|| Error::bug("a site of no program"))?;
@@ -202,10 +211,17 @@ impl SiteJob {
         }
     }
 
-    /// The sorts of devices that programs are made for: those with f16 if the target has it, and those without.
-    fn variants(&self) -> Result<Vec<&'static Target>> {
+    /// The targets that programs are made for: one with f16 if the site's own has it, and one without.
+    fn targets(&self) -> Result<Vec<&'static Target>> {
         let without = Target::find("mobile-webgpu")?;
         Ok(if self.target.f16 { vec![self.target, without] } else { vec![without] })
+    }
+
+    /// For each of them: devices with subgroups if the site's target has such, and those of any other.
+    fn subgroups(&self) -> impl Iterator<Item = Option<(u32, u32)>> + use<> {
+        // A phone's browser may have them; its program must run in one that has none.
+        let wide = self.target.f16.then_some(Some(SUBGROUPS));
+        wide.into_iter().chain([None])
     }
 
     /// Tokens of a step and of a text.
@@ -219,10 +235,12 @@ impl SiteJob {
     fn compile(
         &self,
         target: &Target,
+        subgroups: Option<(u32, u32)>,
         checkpoint: &Checkpoint,
         model: &Model,
     ) -> Result<(Program, Vec<PhaseNodes>)> {
-        let info = target.info().ok_or_else(|| target.unsupported())?;
+        let mut info = target.info().ok_or_else(|| target.unsupported())?;
+        info.features.subgroups = subgroups;
         let graph = model.graph().greedy()?.ok_or_else(|| {
             Error::unsupported("a site runs language models that take token ids alone")
                 .with_hint("encoders and models that see are served by `tapml serve`")
@@ -241,16 +259,28 @@ impl SiteJob {
     }
 }
 
-/// Writes the program of a target.
-fn write_program(folder: &Path, target: &Target, program: &Program) -> Result<SiteProgram> {
-    let file = if target.f16 { "program-f16.json" } else { "program.json" };
+/// The name of a file of a program, without its ending.
+fn file_name(of: &str, target: &Target, subgroups: Option<(u32, u32)>) -> String {
+    let f16 = if target.f16 { "-f16" } else { "" };
+    let wide = if subgroups.is_some() { "-subgroups" } else { "" };
+    format!("{of}{f16}{wide}")
+}
+
+/// Writes the program of a target, for devices with such subgroups.
+fn write_program(
+    folder: &Path,
+    (target, subgroups): (&Target, Option<(u32, u32)>),
+    program: &Program,
+) -> Result<SiteProgram> {
     let mut rows: Vec<String> = program.steps.iter().filter_map(row).collect();
     rows.sort_unstable();
     rows.dedup();
+    let file = format!("{}.json", file_name("program", target, subgroups));
     Ok(SiteProgram {
-        file: write(folder, file, &program.to_bytes()?)?,
+        file: write(folder, &file, &program.to_bytes()?)?,
         activation: target.activation(),
         f16: target.f16,
+        subgroups,
         memory: program.memory(),
         rows,
         suite: None,

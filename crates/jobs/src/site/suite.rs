@@ -8,7 +8,7 @@
 use super::file::{SiteFile, write};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tapml_engine::{Tokenizer, bundled_text};
 use tapml_exec::Call;
 use tapml_graph::{DType, Error, Model, NodeId, Result, Symbol, Symbols, byte_len};
@@ -116,46 +116,42 @@ struct ChosenCalls {
     left_out: Vec<LeftOut>,
 }
 
-/// What a suite is made from.
-pub(super) struct SuiteParts<'a> {
+/// What a model is carved from.
+pub(super) struct Carving<'a> {
     pub(super) name: &'a str,
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) model: &'a Model,
     pub(super) tokenizer: &'a Tokenizer,
     /// Most tokens of a step and of a text.
     pub(super) lengths: (usize, usize),
-    pub(super) steps: &'a [ProgramStep],
-    pub(super) lists: &'a [PhaseNodes],
 }
 
-impl SuiteParts<'_> {
-    /// Carves the model on the reference, and writes the suite as `FILE.json` and `FILE.bin`.
+/// A model's recorded calls, from which each program with its activations takes its own.
+pub(super) struct Recorded<'a> {
+    of: &'a Carving<'a>,
+    suite: Suite,
+    folder: PathBuf,
+}
+
+/// What the calls of a program are chosen by.
+struct SuiteParts<'a> {
+    model: &'a Model,
+    steps: &'a [ProgramStep],
+    lists: &'a [PhaseNodes],
+}
+
+impl Carving<'_> {
+    /// Carves the model on the reference, into a folder inside this one.
     ///
     /// # Errors
     /// If the reference cannot run the model, or the disk is full.
-    pub(super) fn write(&self, folder: &Path, file: &str) -> Result<SiteSuite> {
-        let carved = folder.join("suite");
-        let suite = self.carve(&carved)?;
-        let ChosenCalls { calls, data, left_out } = self.choose_calls(&suite)?;
-        drop(suite);
-        std::fs::remove_dir_all(&carved).map_err(|e| Error::io("remove", &carved, &e))?;
-        let count = calls.len();
-        let list = CallList { schema: SCHEMA, suite: self.name, calls, left_out };
-        let list = serde_json::to_vec(&list)
-            .map_err(|e| Error::bug(format!("the suite does not serialise: {e}")))?;
-        Ok(SiteSuite {
-            calls: write(folder, &format!("{file}.json"), &list)?,
-            data: write(folder, &format!("{file}.bin"), &data.bytes)?,
-            count,
-        })
-    }
-
-    fn carve(&self, out: &Path) -> Result<Suite> {
+    pub(super) fn carve(&self, folder: &Path) -> Result<Recorded<'_>> {
+        let out = folder.join("suite");
         let (step, context) = self.lengths;
         let mut ids = self.tokenizer.encode(bundled_text())?;
         ids.truncate(ROWS.min(step).min(context.saturating_sub(STEPS as usize)).max(1));
         let options = CarveOptions {
-            out,
+            out: &out,
             overwrite: false,
             steps: STEPS,
             self_contained: false,
@@ -167,9 +163,47 @@ impl SuiteParts<'_> {
         let mut source = crate::job::open_platform("cpu", &[])?;
         let stop = Stop::default();
         carve(source.as_mut(), self.model, identity, &[prompt], &options, &Quiet, &stop)?;
-        Suite::open(out)
+        Ok(Recorded { of: self, suite: Suite::open(&out)?, folder: out })
+    }
+}
+
+impl Recorded<'_> {
+    /// Writes the suite of a program as `FILE.json` and `FILE.bin`.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    pub(super) fn write(
+        &self,
+        steps: &[ProgramStep],
+        lists: &[PhaseNodes],
+        folder: &Path,
+        file: &str,
+    ) -> Result<SiteSuite> {
+        let parts = SuiteParts { model: self.of.model, steps, lists };
+        let ChosenCalls { calls, data, left_out } = parts.choose_calls(&self.suite)?;
+        let count = calls.len();
+        let list = CallList { schema: SCHEMA, suite: self.of.name, calls, left_out };
+        let list = serde_json::to_vec(&list)
+            .map_err(|e| Error::bug(format!("the suite does not serialise: {e}")))?;
+        Ok(SiteSuite {
+            calls: write(folder, &format!("{file}.json"), &list)?,
+            data: write(folder, &format!("{file}.bin"), &data.bytes)?,
+            count,
+        })
     }
 
+    /// Deletes what was recorded.
+    ///
+    /// # Errors
+    /// If the folder cannot be deleted.
+    pub(super) fn remove(self) -> Result<()> {
+        let Recorded { suite, folder, .. } = self;
+        drop(suite);
+        std::fs::remove_dir_all(&folder).map_err(|e| Error::io("remove", &folder, &e))
+    }
+}
+
+impl SuiteParts<'_> {
     /// For each row of the kernel list and each phase the first node and the last, as far as there is room.
     fn choose_calls(&self, suite: &Suite) -> Result<ChosenCalls> {
         let mut chosen = ChosenCalls::default();
