@@ -5,8 +5,8 @@
 mod common;
 
 use common::site::{
-    Files, Oddities, compile, enter, expect_same, generate_on_cpu, of_any_device, read_json, run_node,
-    with_template,
+    Files, Oddities, compile, enter, expect_same, generate_on_cpu, of_any_device, read_json, run_deno,
+    run_node, with_template,
 };
 use common::{draft, stderr, tapml};
 use serde_json::{Value, json as value};
@@ -97,6 +97,30 @@ fn penalties_and_bias_choose_as_the_engine_does() {
             .unwrap()
             .contains("`response_format` is not taken here a site cannot force")
     );
+}
+
+#[test]
+fn another_webgpu_takes_the_program_in_f16_and_writes_what_cpu_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (site, report) = compile(folder.path(), &draft(), &[]);
+    let files = Files::serve(&site, Oddities::default());
+    let wish = value!({"prompt": "Once upon a time", "max_tokens": 12});
+    let steps =
+        value!([{"load": files.url}, {"write": wish}, {"check": true}, {"lose": true}, {"write": wish}]);
+    let Some(posted) = run_deno(&files, &site, &steps) else { return };
+    let program = &report["programs"][1];
+    assert_eq!((&posted[0]["facts"]["rows"], &program["activation"]), (&program["rows"], &value!("f16")));
+    let more = ["--max-tokens", "12", "--activation", "f16"];
+    let expected = generate_on_cpu(folder.path(), &draft(), "Once upon a time", &more);
+    expect_same(&posted[1], &expected);
+    let checked = &posted[2]["report"];
+    assert_eq!(
+        (&checked["failed"], &checked["cases"]),
+        (&value!(0), &program["suite"]["count"]),
+        "{checked}"
+    );
+    expect_same(&posted[3], &expected);
+    assert_eq!(posted[3]["reopened"], 1);
 }
 
 #[test]

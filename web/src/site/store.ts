@@ -25,7 +25,7 @@ type Folder = FileSystemDirectoryHandle & { keys(): AsyncIterable<string> };
 export async function openStore(site: URL): Promise<Store | undefined> {
   const name = `tapml ${encodeURIComponent(site.pathname)}`;
   const asked = async (open: () => Promise<Store | undefined>): Promise<Store | undefined> => open().catch(() => undefined);
-  return (await asked(() => openFiles(name))) ?? asked(() => openCache(name));
+  return (await asked(() => openFiles(name))) ?? asked(() => openCache(name, site));
 }
 
 async function openFiles(name: string): Promise<Store | undefined> {
@@ -73,10 +73,10 @@ async function openFiles(name: string): Promise<Store | undefined> {
   };
 }
 
-async function openCache(name: string): Promise<Store | undefined> {
+async function openCache(name: string, site: URL): Promise<Store | undefined> {
   const cache = await globalThis.caches?.open(name);
   if (!cache) return undefined;
-  const key = (hash: string): string => `/${hash}`;
+  const key = (hash: string): string => new URL(hash, site).href;
   return {
     where: "the browser's cache",
     async read(hash) {
@@ -87,7 +87,7 @@ async function openCache(name: string): Promise<Store | undefined> {
     write: (hash, bytes) => cache.put(key(hash), new Response(bytes as Uint8Array<ArrayBuffer>)),
     async keep(hashes) {
       for (const request of await cache.keys()) {
-        if (!hashes.has(new URL(request.url).pathname.slice(1))) await cache.delete(request);
+        if (!hashes.has(request.url.split("/").at(-1)!)) await cache.delete(request);
       }
     },
   };

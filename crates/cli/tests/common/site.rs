@@ -231,6 +231,12 @@ pub fn expect_same(written: &Value, expected: &Value) {
 /// The driver of Chromium's software adapter, which Dawn takes as any other.
 const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
+/// Mesa's software driver.
+const LLVMPIPE: &str = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json";
+
+/// Runs steps without a page.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/site.mjs");
+
 /// What Dawn under Node posts for these steps; `None` and a counted skip without it.
 pub fn run_node(files: &Files, site: &Path, steps: &Value) -> Option<Vec<Value>> {
     let packages = std::env::var_os("TAPML_DAWN").map(PathBuf::from);
@@ -242,14 +248,38 @@ pub fn run_node(files: &Files, site: &Path, steps: &Value) -> Option<Vec<Value>>
         tapml_testing::skip("dawn", "Chromium's SwiftShader driver is not installed");
         return None;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/site.mjs");
     let mut command = Command::new("node");
-    command.arg(script).arg(site).arg(&files.url).arg(steps.to_string());
+    command.arg(SCRIPT);
     command.env("TAPML_DAWN", std::path::absolute(packages).unwrap()).env("VK_ICD_FILENAMES", SWIFTSHADER);
-    let output = command.output().unwrap();
+    Some(run_script(command, files, site, steps))
+}
+
+/// What Deno posts for these steps on Mesa's software adapter; `None` and a counted skip without either. Its WebGPU is of another make (wgpu),
+/// and this adapter has f16.
+pub fn run_deno(files: &Files, site: &Path, steps: &Value) -> Option<Vec<Value>> {
+    let packages = std::env::var_os("TAPML_DENO").map(PathBuf::from);
+    let program = packages.map(|folder| folder.join("node_modules/.bin/deno"));
+    let Some(program) = program.filter(|program| program.exists()) else {
+        tapml_testing::skip("deno", "TAPML_DENO names no folder with the npm package deno");
+        return None;
+    };
+    if !Path::new(LLVMPIPE).exists() {
+        tapml_testing::skip("deno", "Mesa's software driver is not installed");
+        return None;
+    }
+    let mut command = Command::new(std::path::absolute(program).unwrap());
+    command.args(["run", "--allow-all", "--no-config", "--unstable-webgpu", SCRIPT]);
+    let kept = site.parent().unwrap().join("deno");
+    command.env("DENO_DIR", kept).env("VK_ICD_FILENAMES", LLVMPIPE);
+    Some(run_script(command, files, site, steps))
+}
+
+/// Runs the script; gives what it posts.
+fn run_script(mut command: Command, files: &Files, site: &Path, steps: &Value) -> Vec<Value> {
+    let output = command.arg(site).arg(&files.url).arg(steps.to_string()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}")))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 
 /// The SHA-256 of a file, by the system's own command.
