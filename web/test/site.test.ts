@@ -83,6 +83,18 @@ test("a token that holds half a character gives no text yet", () => {
   assert.equal(pieces.join("") + stream.finish(), "né€😀!");
 });
 
+test("tokens without text are not decoded again and again", () => {
+  let decoded = 0;
+  const decode = (ids: number[]): string => {
+    decoded += ids.length;
+    return new TextDecoder().decode(Uint8Array.from(ids.filter((id) => id < 256)));
+  };
+  const stream = new TextStream(decode);
+  const ids = [...Buffer.from("né"), ...Array<number>(5000).fill(1000), ...Buffer.from("é!")];
+  assert.equal(ids.map((id) => stream.push(id)).join("") + stream.finish(), "néé!");
+  assert.ok(decoded < 5000 * 40, `${decoded} ids were decoded`);
+});
+
 test("stop texts are found across pieces, and no more is held back than may become one", () => {
   const run = (stops: string[], pieces: string[]): [string, boolean] => {
     const texts = new StopTexts(stops);

@@ -7,6 +7,10 @@ use tapml_graph::Result;
 /// of one character. Of a longer run the beginning is given out.
 const MOST_OPEN: usize = 64;
 
+/// Tokens without text that are kept, because a decoder may make a text of them with the next one. Of a longer run, such as of special
+/// tokens, the first are forgotten: all of it would be decoded again with every token.
+const MOST_SILENT: usize = 16;
+
 /// Turns ids into text.
 pub(crate) trait Decode {
     /// The text of ids, without special tokens.
@@ -43,6 +47,8 @@ impl<'a> TextStream<'a> {
         if settled == text.len() && !text.is_empty() {
             self.ids.drain(..self.before);
             (self.before, self.given) = (self.ids.len(), 0);
+        } else if text.is_empty() && self.ids.len() - self.before > MOST_SILENT {
+            self.ids.remove(self.before);
         }
         Ok(piece)
     }
@@ -67,4 +73,31 @@ fn settled_bytes(text: &str) -> usize {
     const MARK: char = char::REPLACEMENT_CHARACTER;
     let marks = text.chars().rev().take_while(|&c| c == MARK).count();
     text.len() - marks.min(MOST_OPEN) * MARK.len_utf8()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids below 256 are bytes, others have no text. Counts the ids that it is given.
+    struct Bytes(std::sync::atomic::AtomicUsize);
+
+    impl Decode for Bytes {
+        fn decode(&self, ids: &[u32]) -> Result<String> {
+            self.0.fetch_add(ids.len(), std::sync::atomic::Ordering::Relaxed);
+            let bytes: Vec<u8> = ids.iter().filter_map(|&id| u8::try_from(id).ok()).collect();
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+    }
+
+    #[test]
+    fn tokens_without_text_are_not_decoded_again_and_again() {
+        let bytes = Bytes(0.into());
+        let mut stream = TextStream::new(&bytes);
+        let ids = "né".bytes().map(u32::from).chain([1000; 5000]).chain("é!".bytes().map(u32::from));
+        let pieces: String = ids.map(|id| stream.push(id).unwrap()).collect();
+        assert_eq!(pieces + &stream.finish().unwrap(), "néé!");
+        let decoded = bytes.0.into_inner();
+        assert!(decoded < 5000 * 2 * (MOST_SILENT + 4), "{decoded} ids were decoded for 5006");
+    }
 }

@@ -78,6 +78,9 @@ function keepMarks(decoder: ByteDecoder | null): void {
 /** Marks at the end of a text that are held back, because more tokens may turn them into characters. */
 const MOST_OPEN = 64;
 
+/** Tokens without text that are kept. All of a longer run, such as of special tokens, would be decoded again with every token. */
+const MOST_SILENT = 16;
+
 /** Decodes tokens as they come, giving out only whole characters. */
 export class TextStream {
   /** The ids of the piece before, then those that are not given out yet. */
@@ -99,7 +102,7 @@ export class TextStream {
       this.ids.splice(0, this.before);
       this.before = this.ids.length;
       this.given = 0;
-    }
+    } else if (text === "" && this.ids.length - this.before > MOST_SILENT) this.ids.splice(this.before, 1);
     return piece;
   }
 
