@@ -160,10 +160,10 @@ export class Instance {
   }
 
   /**
-   * Runs `count` steps of one row from `p` on, the first with the token `first`, each other one with the token that the one
-   * before it chose (crates/kernels/src/greedy.rs). Gives where the tokens that they choose are found.
+   * Runs `count` steps of one row from `p` on, the first with the token `first`, or the one that the last such step chose, each other one with
+   * the token that the one before it chose (crates/kernels/src/greedy.rs). Gives where the tokens that they choose are found.
    */
-  follow(seq: number, p: number, first: number, count: number): { buffer: Stored; offset: number; length: number } {
+  follow(seq: number, p: number, first: number | undefined, count: number): { buffer: Stored; offset: number; length: number } {
     const { inputs, outputs, states } = this.program;
     const [ids, next, generated] = [inputs[0], outputs.find((o) => o.name === NEXT_TOKEN), states.find((s) => s.name === GENERATED)];
     if (!ids || !next || !generated || inputs.length > 1) throw unsupported("the program does not choose its next token");
@@ -172,7 +172,7 @@ export class Instance {
       const [from, to] = [this.buffer(next.buffer), this.buffer(ids.buffer)];
       return { ...command, bindings: command.bindings.map((b) => (b.buffer === from ? { ...b, buffer: to } : b)) };
     }));
-    writePadded(this.workshop.gpu, this.buffer(ids.buffer), new Uint8Array(Uint32Array.of(first).buffer));
+    if (first !== undefined) writePadded(this.workshop.gpu, this.buffer(ids.buffer), new Uint8Array(Uint32Array.of(first).buffer));
     for (let at = p; at < p + count; at++) {
       const symbols = new Map([["n", 1], ["p", at]]);
       this.setSymbols(symbols);

@@ -89,6 +89,8 @@ export interface Facts {
   model: string;
   tapml: string;
   device: string;
+  /** The file of the program that the device runs. */
+  program: string;
   chat: boolean;
   context: number;
   /** Rows of the kernel list that the program launches. */

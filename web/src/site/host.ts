@@ -51,9 +51,6 @@ export type Answer = { id: number } & (
   | { case: "failed"; message: string; hint: string }
 );
 
-/** Tokens that the device chooses by itself before they are looked at, and how long they may take, milliseconds. */
-const AHEAD = { first: 2, most: 32, span: 100 };
-
 /** See the file. */
 export class Host {
   private model: Model | undefined;
@@ -128,6 +125,7 @@ export class Host {
       model: site.model,
       tapml: site.tapml,
       device: model.device,
+      program: model.entry.file,
       chat: site.text.template !== null,
       context: site.context,
       rows: [...new Set(rows)].sort(),
@@ -183,20 +181,10 @@ export class Host {
     };
     let token = await choose(prompt.slice(cached));
     yield token;
-    for (let made = 1, ahead = AHEAD.first; made < most; ) {
-      if (!sampler.greedy) {
-        yield (token = await choose([token]));
-        made++;
-        continue;
-      }
-      const began = performance.now();
-      const found = await model.follow(token, Math.min(ahead, most - made));
-      const took = performance.now() - began;
-      if (took < AHEAD.span / 2) ahead = Math.min(ahead * 2, AHEAD.most);
-      else if (took > AHEAD.span * 2) ahead = Math.max(1, ahead >> 1);
-      yield* found;
-      made += found.length;
-      token = found.at(-1)!;
+    if (sampler.greedy) {
+      for await (const found of model.follow(token, most - 1)) yield* found;
+      return;
     }
+    for (let made = 1; made < most; made++) yield (token = await choose([token]));
   }
 }

@@ -27,6 +27,16 @@ interface Loaded {
   lost: Promise<never>;
 }
 
+/** Tokens that a device makes by itself, on their way. */
+interface Burst {
+  loaded: Loaded;
+  count: number;
+  tokens: Promise<number[]>;
+}
+
+/** Tokens that the device makes by itself: at first, at most, and so many that it takes about this many milliseconds. */
+const AHEAD = { first: 2, most: 32, span: 100 };
+
 /** What a model is made from. */
 export interface Parts {
   api: GPU;
@@ -150,12 +160,54 @@ export class Model {
     });
   }
 
-  /** `count` tokens of greatest logits, the device's own work: the first is fed, and all that are found but the last. */
-  async follow(first: number, count: number): Promise<number[]> {
-    return this.retried(count, async (loaded) => {
-      const found = [...new Uint32Array(await this.read(loaded, loaded.instance.follow(++this.seq, this.fed.length, first, count)))].map(finite);
-      return [found, [first, ...found.slice(0, -1)]];
+  /**
+   * Up to `most` tokens of greatest logits behind the token `first`, in bursts that the device makes by itself. It makes the next burst while
+   * one is read and shown, so that it never waits for the page. Whoever leaves the loop may feed any other text.
+   */
+  async *follow(first: number, most: number): AsyncGenerator<number[]> {
+    const bursts: Burst[] = [];
+    let [token, made, ahead, before] = [first, 0, AHEAD.first, performance.now()];
+    const next = (): Promise<number[]> => this.retried(1, async (loaded) => {
+      // A new device has nothing of what was under way on another.
+      if (bursts[0]?.loaded !== loaded) bursts.length = 0;
+      for (;;) {
+        const asked = bursts.reduce((sum, burst) => sum + burst.count, 0);
+        const count = Math.min(ahead, most - made - asked);
+        if (bursts.length > 1 || count < 1) break;
+        bursts.push(this.burst(loaded, asked, asked === 0 ? token : undefined, count));
+      }
+      const found = await bursts[0]!.tokens;
+      bursts.shift();
+      return [found, [token, ...found.slice(0, -1)]];
     });
+    try {
+      while (made < most) {
+        const found = await next();
+        const took = performance.now() - before;
+        before += took;
+        if (took < AHEAD.span / 2) ahead = Math.min(ahead * 2, AHEAD.most);
+        else if (took > AHEAD.span * 2) ahead = Math.max(1, ahead >> 1);
+        made += found.length;
+        token = found.at(-1)!;
+        yield found;
+      }
+    } finally {
+      // States of one size hold what nobody asked for any longer, which then has to be known.
+      const known = this.program.states.every((s) => s.grows) ? [] : await Promise.all(bursts.map((burst) => burst.tokens)).catch(() => undefined);
+      if (known && known.length > 0) this.fed.push(token, ...known.flat().slice(0, -1));
+      else if (!known) this.fed = [];
+    }
+  }
+
+  /** A burst behind `ahead` tokens that were asked for already, or behind the token `first`. */
+  private burst(loaded: Loaded, ahead: number, first: number | undefined, count: number): Burst {
+    const room = this.parts.site.context - this.fed.length - ahead;
+    if (count > room) throw invalid(`${count} tokens do not fit behind ${this.fed.length + ahead}, the context holds ${this.parts.site.context}`);
+    const at = loaded.instance.follow(++this.seq, this.fed.length + ahead, first, count);
+    const tokens = this.read(loaded, at).then((bytes) => [...new Uint32Array(bytes)].map(finite));
+    // One that is not waited for may fail.
+    tokens.catch(() => {});
+    return { loaded, count, tokens };
   }
 
   /** Runs some steps of the program alone; gives the bytes that they leave. The states are lost. */
