@@ -10,7 +10,7 @@ import { gzipSync } from "node:zlib";
 
 /** A program of somebody else's. */
 const CONSUMER = `
-import { Engine, type ChatChunk, type CheckReport, type Plan } from "tapml";
+import { Engine, type ChatChunk, type CheckReport, type ContentPart, type Plan } from "tapml";
 
 const engine: Engine = await Engine.load("./site/", {
   onPlan: (plan: Plan) => plan.download < 1e9,
@@ -24,9 +24,18 @@ const { choices } = await engine.completions.create({ prompt: text, max_tokens: 
 console.log(choices[0]!.text, engine.facts.rows);
 const report: CheckReport = await engine.check((done, of) => console.log(done, of));
 console.log(report.ops.map(({ op, worst }) => [op, worst.ratio]));
+const seen: ContentPart[] = [
+  { type: "image_url", image_url: { url: "data:image/png;base64,AA==" } },
+  { type: "image", image: new Blob([]) },
+  { type: "image", image: { data: new Uint8Array(4), width: 1, height: 1 } },
+  { type: "text", text: "which colour is it?" },
+];
+if (engine.facts.sees) await engine.chat.completions.create({ messages: [{ role: "user", content: seen }] });
 engine.close();
 // @ts-expect-error there is no such field
 await engine.chat.completions.create({ messages: [], response_format: { type: "json_object" } });
+// @ts-expect-error there is no such part
+await engine.chat.completions.create({ messages: [{ role: "user", content: [{ type: "input_audio" }] }] });
 // @ts-expect-error a prompt is a text
 await engine.completions.create({ prompt: 7 });
 `;

@@ -38,6 +38,8 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_SOURCE: usize = 256 << 10;
 /// Characters of a template's own message that are shown.
 const MAX_DETAIL: usize = 2000;
+/// By these a template reads messages whose content is a list of parts.
+const PARTS: [&str; 4] = ["['type']", "[\"type\"]", "selectattr('type'", "selectattr(\"type\""];
 // The library recurses over expressions; `nesting` bounds how deep.
 /// Stack of the thread that a template is parsed and rendered in, in bytes: for the deepest nesting, without optimisation.
 const STACK: usize = 64 << 20;
@@ -160,6 +162,11 @@ impl ChatTemplate {
     /// Its source, without the marks of what is trained on.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Whether it reads messages whose content is a list of parts.
+    pub fn takes_parts(&self) -> bool {
+        PARTS.iter().any(|words| self.source.contains(words))
     }
 
     /// The prompt for a chat. Fails with the template's own message if it refuses the chat, and if it goes beyond a limit.

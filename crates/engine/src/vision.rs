@@ -17,9 +17,6 @@ use tapml_import::{Checkpoint, ImageTokens, Layout};
 /// What stands for an image in texts for models that see crops; the text before and behind it is tokenised on its own.
 const MARK: &str = "<|image_1|>";
 
-/// Most pixels of an image in a request. Its samples take three bytes each while it is brought to the model's size.
-const REQUEST_PIXELS: u64 = 1 << 25;
-
 /// Why a prompt with images cannot be made.
 #[derive(Clone, Debug)]
 pub enum VisionError {
@@ -45,10 +42,22 @@ pub struct Vision {
 }
 
 impl Vision {
+    /// Most pixels of an image in a request. Its samples take three bytes each while it is brought to the model's size.
+    pub const MOST_PIXELS: u64 = 1 << 25;
+    /// Most pixels along a side of an image.
+    pub const MOST_SIDE: u32 = crate::image::MAX_SIDE;
+    /// Most pixels along a side of what the encoder takes.
+    pub const MOST_KEPT: u32 = *crate::image::SIZES.end();
+
     /// The image processor and image tokens of a checkpoint; `None` if the model takes no images.
     pub fn open(checkpoint: &Checkpoint) -> Result<Option<Vision>> {
         let Some(tokens) = checkpoint.image() else { return Ok(None) };
         Ok(Some(Vision { processor: ImageProcessor::open(checkpoint.dir(), tokens.layout)?, tokens }))
+    }
+
+    /// How a prompt names its image.
+    pub fn tokens(&self) -> ImageTokens {
+        self.tokens
     }
 
     /// The image processor.
@@ -164,7 +173,7 @@ impl Vision {
                 continue;
             };
             let named = |error: Error| error.context(format!("image {}", number + 1));
-            let pixels = self.processor.bytes_within(bytes, REQUEST_PIXELS).map_err(named)?;
+            let pixels = self.processor.bytes_within(bytes, Vision::MOST_PIXELS).map_err(named)?;
             let rows = self.tokens.rows(pixels.parts).map_err(named)?;
             let start = all.len();
             all.resize(start + rows.len(), id);

@@ -4,7 +4,7 @@ use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
-use crate::op::Argmax;
+use crate::op::{Argmax, Op};
 use crate::verify;
 
 /// Name of the node that chooses the next token, and of the output that holds it.
@@ -19,10 +19,28 @@ impl Graph {
     /// [`GENERATED`] keeps. `None` unless the graph takes ids alone, `u32[n]`, remembers in states, and gives `logits`
     /// in f32, a row for each token or one in all; and if it has values of these names.
     pub fn greedy(&self) -> Result<Option<Graph>> {
+        if self.inputs().count() == 1 { self.choose_next() } else { Ok(None) }
+    }
+
+    /// As [`Graph::greedy`] for a model that sees: of [`Graph::image_reader`], which takes the ids, the rows of an image, and which
+    /// tokens these replace. `None` if the model sees no images.
+    ///
+    /// # Errors
+    /// As [`Graph::image_reader`].
+    pub fn greedy_reader(&self) -> Result<Option<Graph>> {
+        let Some(reader) = self.image_reader()? else { return Ok(None) };
+        if reader.inputs().count() == 3 { reader.choose_next() } else { Ok(None) }
+    }
+
+    /// The graph with the choice, if it takes ids, and nothing else but rows that replace those of tokens.
+    fn choose_next(&self) -> Result<Option<Graph>> {
         // Whatever does not fit is no error: the caller chooses tokens itself then.
         let n = Dim::symbol(Symbol::N);
-        let inputs: Vec<&TensorType> = self.inputs().map(|(_, value)| &value.ty).collect();
-        let takes_ids = inputs == [&TensorType::new(DType::U32, [n.clone()])] && !self.states().is_empty();
+        let merges = self.nodes().iter().filter(|node| matches!(node.op, Op::MergeRows(_)));
+        let merged: Vec<ValueId> = merges.flat_map(|node| node.inputs[1..].to_vec()).collect();
+        let own = self.inputs().filter(|(id, _)| !merged.contains(id));
+        let own: Vec<&TensorType> = own.map(|(_, value)| &value.ty).collect();
+        let takes_ids = own == [&TensorType::new(DType::U32, [n.clone()])] && !self.states().is_empty();
         let logits = self.outputs().iter().find(|output| output.name == LOGITS).map(|output| output.value);
         let fits = |&id: &ValueId| {
             let ty = &self.value(id).ty;

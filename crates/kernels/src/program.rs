@@ -217,6 +217,18 @@ impl ProgramMemory {
     }
 }
 
+impl std::iter::Sum for ProgramMemory {
+    /// That of several programs on one device.
+    fn sum<I: Iterator<Item = ProgramMemory>>(programs: I) -> ProgramMemory {
+        programs.fold(ProgramMemory::default(), |all, one| ProgramMemory {
+            weights: all.weights.saturating_add(one.weights),
+            states: all.states.saturating_add(one.states),
+            activations: all.activations.saturating_add(one.activations),
+            constants: all.constants.saturating_add(one.constants),
+        })
+    }
+}
+
 impl Program {
     /// The serialised form: JSON in UTF-8. Equal programs give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {

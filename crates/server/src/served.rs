@@ -9,9 +9,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tapml_engine::{Chat, ChatTemplate, EmbeddingModel, Engine, PlacedImage, Tokenizer, Vision, VisionError};
 
-/// By these a template reads messages whose content is a list of parts.
-const PARTS: [&str; 4] = ["['type']", "[\"type\"]", "selectattr('type'", "selectattr(\"type\""];
-
 /// A model with its engine.
 pub struct ServedModel {
     /// What clients may call it; the first name is told.
@@ -211,8 +208,7 @@ impl ServedModel {
                 return Err(ApiError::unsupported_field("messages", text));
             }
             Some(vision) => {
-                let parts = PARTS.iter().any(|words| template.source().contains(words));
-                Cow::Owned(vision.prepare_chat(&input.chat, &self.tokenizer, parts)?)
+                Cow::Owned(vision.prepare_chat(&input.chat, &self.tokenizer, template.takes_parts())?)
             }
         };
         let chat = chat.as_ref();

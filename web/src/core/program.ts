@@ -88,6 +88,12 @@ export function parseProgram(json: Uint8Array): Program {
 const NEXT_TOKEN = "next_token";
 const GENERATED = "generated";
 
+/** Bytes for an input. */
+export interface Given {
+  name: string;
+  data: Uint8Array | undefined;
+}
+
 /** A step that is ready to run. */
 interface Ready {
   phase: Phase | undefined;
@@ -131,8 +137,8 @@ export class Instance {
     }
   }
 
-  /** Writes inputs and symbols, and runs. Returns before the work is complete. */
-  run(seq: number, symbols: Symbols, inputs: { name: string; data: Uint8Array }[]): void {
+  /** Writes inputs and symbols, and runs. Returns before the work is complete. An input without data keeps what it holds. */
+  run(seq: number, symbols: Symbols, inputs: Given[]): void {
     const { gpu } = this.workshop;
     const program = this.program;
     for (const name of program.symbols) {
@@ -149,6 +155,7 @@ export class Instance {
     for (const { name, data } of inputs) {
       const port = program.inputs.find((p) => p.name === name);
       if (!port) throw invalid(`there is no input \`${name}\``);
+      if (!data) continue;
       const expected = bytesOf(port.ty, symbols);
       if (data.length !== expected) throw invalid(`input \`${name}\` takes ${expected} bytes, found ${data.length}`);
       writePadded(gpu, this.buffer(port.buffer), data);
@@ -161,17 +168,24 @@ export class Instance {
 
   /**
    * Runs `count` steps of one row from `p` on, the first with the token `first`, or the one that the last such step chose, each other one with
-   * the token that the one before it chose (crates/kernels/src/greedy.rs). Gives where the tokens that they choose are found.
+   * the token that the one before it chose (crates/kernels/src/greedy.rs). Gives where the tokens that they choose are found. Inputs beside
+   * the ids, if there are some, are the same in all of the steps; one without data keeps what it holds.
    */
-  follow(seq: number, p: number, first: number | undefined, count: number): { buffer: Stored; offset: number; length: number } {
+  follow(seq: number, p: number, first: number | undefined, count: number, others: Given[] = []): { buffer: Stored; offset: number; length: number } {
     const { inputs, outputs, states } = this.program;
-    const [ids, next, generated] = [inputs[0], outputs.find((o) => o.name === NEXT_TOKEN), states.find((s) => s.name === GENERATED)];
-    if (!ids || !next || !generated || inputs.length > 1) throw unsupported("the program does not choose its next token");
+    const isOther = (port: Port): boolean => others.some((other) => other.name === port.name);
+    const [ids, ...more] = inputs.filter((port) => !isOther(port));
+    const [next, generated] = [outputs.find((o) => o.name === NEXT_TOKEN), states.find((s) => s.name === GENERATED)];
+    if (!ids || !next || !generated || more.length > 0) throw unsupported("the program does not choose its next token");
     this.following ??= this.record(commandsIn(this.steps, "decode").map((command) => {
       if (command.do !== "dispatch" || command.label !== NEXT_TOKEN) return command;
       const [from, to] = [this.buffer(next.buffer), this.buffer(ids.buffer)];
       return { ...command, bindings: command.bindings.map((b) => (b.buffer === from ? { ...b, buffer: to } : b)) };
     }));
+    for (const port of inputs) {
+      const data = others.find((other) => other.name === port.name)?.data;
+      if (data) writePadded(this.workshop.gpu, this.buffer(port.buffer), data);
+    }
     if (first !== undefined) writePadded(this.workshop.gpu, this.buffer(ids.buffer), new Uint8Array(Uint32Array.of(first).buffer));
     for (let at = p; at < p + count; at++) {
       const symbols = new Map([["n", 1], ["p", at]]);

@@ -4,8 +4,25 @@
 /** One message of a chat. */
 export interface Message {
   role: string;
-  content: string;
+  content: string | ContentPart[];
 }
+
+/** A part of what a message says; images are taken of the user, by models that see. */
+export type ContentPart =
+  | { type: "text"; text: string }
+  /** A PNG, JPEG or WebP file as a data URL, `data:image/png;base64,…`; others are not fetched. */
+  | { type: "image_url"; image_url: { url: string; detail?: string } }
+  | { type: "image"; image: Blob | ImageBitmap | RawImage };
+
+/** Pixels, row by row: red, green, blue and an alpha that is passed over, a byte each. They need no browser that decodes files. */
+export interface RawImage {
+  data: Uint8Array | Uint8ClampedArray;
+  width: number;
+  height: number;
+}
+
+/** An image of a request: a data URL, a file or pixels. */
+export type Picture = string | Blob | ImageBitmap | RawImage;
 
 /** How a site is loaded. */
 export interface LoadOptions {
@@ -92,6 +109,8 @@ export interface Facts {
   /** The file of the program that the device runs. */
   program: string;
   chat: boolean;
+  /** Whether chats may have images. */
+  sees: boolean;
   context: number;
   /** Rows of the kernel list that the program launches. */
   rows: string[];

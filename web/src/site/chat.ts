@@ -1,7 +1,8 @@
 // The site's own page: a chat with the model, or a text that it goes on with if it has no chat template.
 
 import { failureOf } from "../core/failure";
-import type { ChatChunk, Completion, Message, Plan } from "./api";
+import type { ChatChunk, Completion, ContentPart, Message, Plan } from "./api";
+import { Pictures, thumbnail } from "./chat_pictures";
 import { serveCheck } from "./check_view";
 import { Engine } from "./engine";
 import { megabytes } from "./model";
@@ -59,11 +60,23 @@ export async function startChat(): Promise<void> {
   if (facts.calls > 0) serveCheck(engine, tell, fail);
 }
 
+/** A text behind its pictures. */
+function contentOf(pictures: string[], text: string): Message["content"] {
+  if (pictures.length === 0) return text;
+  const images = pictures.map((url): ContentPart => ({ type: "image_url", image_url: { url } }));
+  return [...images, { type: "text", text }];
+}
+
 /** Answers what is written. */
 function serveForm(engine: Engine): void {
   const { facts } = engine;
   const [form, input, talk] = [by<HTMLFormElement>("form"), by<HTMLTextAreaElement>("input"), by("talk")];
   const messages: Message[] = [];
+  const waiting = new Pictures((thrown) => {
+    fail(thrown);
+    document.body.dataset["state"] = "ready";
+  });
+  if (facts.sees) waiting.serve();
   const add = (role: string, text: string): HTMLElement => {
     const made = Object.assign(document.createElement("p"), { className: role, textContent: text });
     talk.append(made);
@@ -83,8 +96,9 @@ function serveForm(engine: Engine): void {
     input.value = "";
     stop = false;
     tell("writing", "writing");
-    if (facts.chat) messages.push({ role: "user", content: text });
-    add("user", text);
+    const pictures = waiting.take();
+    if (facts.chat) messages.push({ role: "user", content: contentOf(pictures, text) });
+    add("user", text).prepend(...pictures.map(thumbnail));
     const answer = add("assistant", "");
     const began = performance.now();
     try {

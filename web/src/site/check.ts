@@ -23,6 +23,8 @@ export interface Call {
   op: string;
   row: string;
   phase: string;
+  /** Whether the steps are those of the encoder of images. */
+  encoder?: boolean;
   kernel_hash: string;
   accumulate: string;
   symbols: Record<string, number>;
@@ -88,7 +90,7 @@ async function run(model: Model, call: Call, data: Uint8Array, view: DataView): 
     });
     const outputs = call.outputs.map((output) => ({ buffer: output.buffer, bytes: bytesOf(output) }));
     const fills = [...new Set(outputs.map((o) => o.buffer))].map((buffer) => ({ buffer, word: POISON }));
-    const found = await model.call({ steps: call.steps, symbols: new Map(Object.entries(call.symbols)), fills, writes, outputs });
+    const found = await model.call({ encoder: call.encoder === true, steps: call.steps, symbols: new Map(Object.entries(call.symbols)), fills, writes, outputs });
     const verdicts = call.outputs.map((output, at) => judge(output, view, at, found[at]!));
     return verdicts.reduce((worst, verdict) => (verdict.ratio > worst.ratio ? verdict : worst));
   } catch (thrown) {

@@ -1,7 +1,7 @@
 // What owns the device: loads a site and answers requests, one after the other. It runs in a worker, or in the thread of whoever
 // asks (Node).
 
-import { failureOf, invalid } from "../core/failure";
+import { failureOf, invalid, unsupported } from "../core/failure";
 import type { CheckReport, Facts, Message, Plan } from "./api";
 import { check } from "./check";
 import { Files } from "./files";
@@ -10,6 +10,7 @@ import { Model } from "./model";
 import { Sampler, type Sampling } from "./sampler";
 import { openStore } from "./store";
 import { StopTexts, Text, TextStream } from "./text";
+import { placeImages, prepareMessages, readImages, readMessages, type Prompt } from "./vision";
 
 /** What is to be written. */
 export interface Wish {
@@ -120,13 +121,14 @@ export class Host {
     this.teller = id;
     await model.load();
     const { site } = model;
-    const rows = model.program.steps.flatMap((step) => ("dispatch" in step ? [step.dispatch.row] : []));
+    const rows = model.programs.flatMap((program) => program.steps).flatMap((step) => ("dispatch" in step ? [step.dispatch.row] : []));
     const facts = {
       model: site.model,
       tapml: site.tapml,
       device: model.device,
       program: model.entry.file,
       chat: site.text.template !== null,
+      sees: site.image !== undefined && site.text.template !== null,
       context: site.context,
       rows: [...new Set(rows)].sort(),
       downloaded: files.downloaded,
@@ -139,7 +141,8 @@ export class Host {
   private async write(id: number, wish: Wish): Promise<void> {
     const { model, text } = this;
     if (!model || !text) throw invalid("no site is loaded");
-    const prompt = wish.messages ? text.chat(wish.messages, wish.template_options) : text.encode(wish.prompt ?? "");
+    const asked = await this.prompt(model, text, wish);
+    const prompt = asked.ids;
     if (prompt.length === 0) throw invalid("the prompt has no tokens");
     if (prompt.length > this.context) throw invalid(`the prompt has ${prompt.length} tokens, the context holds ${this.context}`).hinted("shorten it");
     const stream = new TextStream((ids) => text.decode(ids));
@@ -147,7 +150,7 @@ export class Host {
     const piece = (more: string): void => {
       if (more !== "") this.send({ id, case: "piece", text: more });
     };
-    const cached = await model.keep(prompt);
+    const cached = await model.keep(asked);
     const most = Math.min(wish.max_tokens ?? Infinity, this.context + 1 - prompt.length);
     const ids: number[] = [];
     let finish: Written["finish"] = "length";
@@ -162,6 +165,19 @@ export class Host {
     piece(stops.push(stream.finish()) + stops.finish());
     const counts = { prompt_tokens: prompt.length, completion_tokens: ids.length, cached_tokens: cached };
     this.send({ id, case: "written", written: { finish, ...counts, reopened: model.reopened, ids } });
+  }
+
+  /** The tokens of a request, and its images. */
+  private async prompt(model: Model, text: Text, wish: Wish): Promise<Prompt> {
+    if (!wish.messages) return { ids: text.encode(wish.prompt ?? ""), images: [] };
+    const { messages, pictures } = readMessages(wish.messages);
+    const { image, context } = model.site;
+    if (!image) {
+      if (pictures.length > 0) throw unsupported(`the model ${model.site.model} takes no images`).hinted("send text alone, or compile a model that sees");
+      return { ids: text.chat(messages, wish.template_options), images: [] };
+    }
+    const { ids, starts } = placeImages(text.chat(prepareMessages(messages, image), wish.template_options), pictures.length, image, context);
+    return { ids, images: await readImages(pictures, starts, image) };
   }
 
   /** The tokens behind a prompt, of which some are fed. */

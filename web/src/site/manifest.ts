@@ -2,6 +2,7 @@
 
 import { invalid, unsupported } from "../core/failure";
 import type { Info } from "../core/info";
+import type { ImageSettings } from "./vision";
 
 /** The schema that is read. */
 const SCHEMA = 1;
@@ -18,7 +19,9 @@ export interface ProgramFile extends SiteFile {
   f16: boolean;
   /** The smallest and the largest subgroup that it is planned for, if it needs subgroups. */
   subgroups: [least: number, most: number] | null;
-  /** Bytes of device memory. */
+  /** The program that makes rows of an image, of a model that sees. */
+  encoder?: SiteFile;
+  /** Bytes of device memory, of both. */
   memory: { weights: number; states: number; activations: number; constants: number };
   /** Recorded calls that check the device, if the site has them. */
   suite?: { calls: SiteFile; data: SiteFile; count: number };
@@ -46,6 +49,8 @@ export interface Manifest {
   tokenizer: SiteFile;
   text: TextSettings;
   generation: { temperature: number | null; top_k: number | null; top_p: number | null };
+  /** Of a model that sees. */
+  image?: ImageSettings;
 }
 
 /** How messages become token ids. */

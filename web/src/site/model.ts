@@ -6,12 +6,13 @@ import { Failure, failureOf, invalid, unsupported } from "../core/failure";
 import { Fill } from "../core/fill";
 import { Gpu } from "../core/gpu";
 import { Layouts } from "../core/kernels";
-import { Instance, parseProgram, type Program } from "../core/program";
+import { Instance, parseProgram, type Given, type Program } from "../core/program";
 import { AdapterKind, ErrorKind } from "../wire/gen/tapml_pb";
 import type { Plan } from "./api";
 import type { Files, Tell } from "./files";
 import { runs, type Manifest, type ProgramFile } from "./manifest";
 import type { Info } from "../core/info";
+import { commonLength, stepImages, type PlacedImage, type Prompt } from "./vision";
 
 /** Times that a device may be lost in one step before that is an error. */
 const ATTEMPTS = 3;
@@ -22,6 +23,8 @@ const NONE = 0xffffffff;
 interface Loaded {
   gpu: Gpu;
   instance: Instance;
+  /** What makes rows of images, of a model that sees. */
+  encoder: Instance | undefined;
   reads: Reads;
   /** Fails when the device is lost. */
   lost: Promise<never>;
@@ -49,6 +52,8 @@ export interface Parts {
 
 /** A call of a node alone. */
 export interface NodeCall {
+  /** Whether it is one of the encoder of images. */
+  encoder: boolean;
   steps: [number, number];
   symbols: Map<string, number>;
   fills: { buffer: number; word: number }[];
@@ -63,13 +68,22 @@ const SHARE = 0.5;
 export class Model {
   /** The tokens in the states. */
   private fed: number[] = [];
+  /** Images among them and in the rest of the prompt. */
+  private images: PlacedImage[] = [];
+  /** What the encoder made of images, by their hashes. They outlive the device. */
+  private rows = new Map<string, Uint8Array>();
   private loaded: Loaded | undefined;
   private seq = 0;
   /** How often the device was opened again. */
   reopened = 0;
 
-  private constructor(private readonly parts: Parts, readonly program: Program, readonly entry: ProgramFile, first: Gpu) {
+  private constructor(private readonly parts: Parts, readonly programs: [Program, ...Program[]], readonly entry: ProgramFile, first: Gpu) {
     this.spare = first;
+  }
+
+  /** The model's own program; that of the encoder of images is behind it. */
+  private get program(): Program {
+    return this.programs[0];
   }
 
   /** The device that the program was chosen for, until it is loaded. */
@@ -80,10 +94,11 @@ export class Model {
     const gpu = await openGpu(parts);
     const entry = parts.site.programs.find((program) => runs(program, gpu.info));
     if (!entry) throw unsupported(`the model needs f16, which ${gpu.info.name} does not have`).hinted("compile it for mobile-webgpu, which needs no f16");
-    const program = parseProgram(await parts.files.get(entry));
-    expectFit(program, gpu);
+    const programs: [Program, ...Program[]] = [parseProgram(await parts.files.get(entry))];
+    if (entry.encoder) programs.push(parseProgram(await parts.files.get(entry.encoder)));
+    programs.forEach((program) => expectFit(program, gpu));
     await expectRoom(parts);
-    return new Model(parts, program, entry, gpu);
+    return new Model(parts, programs, entry, gpu);
   }
 
   /** What loading takes. */
@@ -132,14 +147,16 @@ export class Model {
   }
 
   /** Forgets what the next text does not begin with; gives how many of its tokens need not be fed. */
-  async keep(ids: number[]): Promise<number> {
-    let same = 0;
+  async keep(prompt: Prompt): Promise<number> {
+    const rows = new Map<string, Uint8Array>();
+    for (const image of prompt.images) rows.set(image.hash, this.rows.get(image.hash) ?? (await this.encode(image)));
     // At least one token is left to feed: it gives the logits.
-    while (same < Math.min(ids.length - 1, this.fed.length) && ids[same] === this.fed[same]) same++;
+    let same = commonLength(prompt, { ids: this.fed, images: this.images });
     // Rows of caches behind the position are never read; a state of one size cannot go back.
     if (same < this.fed.length && this.program.states.some((s) => !s.grows)) same = 0;
     if (same === 0) (await this.ready()).instance.zeroStates();
     this.fed.length = same;
+    [this.images, this.rows] = [prompt.images, rows];
     return same;
   }
 
@@ -203,7 +220,8 @@ export class Model {
   private burst(loaded: Loaded, ahead: number, first: number | undefined, count: number): Burst {
     const room = this.parts.site.context - this.fed.length - ahead;
     if (count > room) throw invalid(`${count} tokens do not fit behind ${this.fed.length + ahead}, the context holds ${this.parts.site.context}`);
-    const at = loaded.instance.follow(++this.seq, this.fed.length + ahead, first, count);
+    const place = this.fed.length + ahead;
+    const at = loaded.instance.follow(++this.seq, place, first, count, this.imageInputs(place, place + 1).inputs);
     const tokens = this.read(loaded, at).then((bytes) => [...new Uint32Array(bytes)].map(finite));
     // One that is not waited for may fail.
     tokens.catch(() => {});
@@ -211,12 +229,14 @@ export class Model {
   }
 
   /** Runs some steps of the program alone; gives the bytes that they leave. The states are lost. */
-  async call({ steps, symbols, fills, writes, outputs }: NodeCall): Promise<ArrayBuffer[]> {
+  async call({ encoder, steps, symbols, fills, writes, outputs }: NodeCall): Promise<ArrayBuffer[]> {
     this.fed = [];
     return this.retried(0, async (loaded) => {
-      loaded.instance.runSteps(++this.seq, symbols, steps, fills, writes);
+      const instance = encoder ? loaded.encoder : loaded.instance;
+      if (!instance) throw invalid("the site has no encoder of images");
+      instance.runSteps(++this.seq, symbols, steps, fills, writes);
       const found: ArrayBuffer[] = [];
-      for (const { buffer, bytes } of outputs) found.push(await this.read(loaded, loaded.instance.range(buffer, bytes)));
+      for (const { buffer, bytes } of outputs) found.push(await this.read(loaded, instance.range(buffer, bytes)));
       return [found, []];
     });
   }
@@ -229,12 +249,44 @@ export class Model {
   /** Runs what is left of a text in steps; gives the symbols of the last. */
   private feed({ instance }: Loaded, ids: number[], from = this.fed.length): Map<string, number> {
     let symbols = new Map<string, number>();
-    for (let at = 0; at < ids.length; at += this.parts.site.step) {
-      const part = ids.slice(at, at + this.parts.site.step);
+    for (let at = 0; at < ids.length; ) {
+      const { end, inputs } = this.imageInputs(from + at, from + Math.min(ids.length, at + this.parts.site.step));
+      const part = ids.slice(at, end - from);
       symbols = new Map([["n", part.length], ["p", from + at]]);
-      instance.run(++this.seq, symbols, [{ name: this.program.inputs[0]!.name, data: new Uint8Array(Uint32Array.from(part).buffer) }]);
+      instance.run(++this.seq, symbols, [{ name: this.ids, data: new Uint8Array(Uint32Array.from(part).buffer) }, ...inputs]);
+      at = end - from;
     }
     return symbols;
+  }
+
+  /** Name of the input for token ids. */
+  private get ids(): string {
+    const { rows, slots } = this.parts.site.image?.inputs ?? {};
+    const port = this.program.inputs.find(({ name }) => name !== rows && name !== slots);
+    if (!port) throw invalid("the program takes no token ids");
+    return port.name;
+  }
+
+  /** What a step of these tokens takes of images, and where it ends: it has the rows of one. */
+  private imageInputs(start: number, end: number): { end: number; inputs: Given[] } {
+    const names = this.parts.site.image?.inputs;
+    if (!names) return { end, inputs: [] };
+    const step = stepImages(this.images, start, end);
+    // Rows that no slot names are not looked at: those of the step before may stay.
+    const rows = step.image && this.rows.get(step.image.hash);
+    return { end: step.end, inputs: [{ name: names.rows, data: rows }, { name: names.slots, data: new Uint8Array(step.slots.buffer) }] };
+  }
+
+  /** What the encoder makes of an image. */
+  private encode({ pixels }: PlacedImage): Promise<Uint8Array> {
+    return this.retried(0, async (loaded) => {
+      const { encoder } = loaded;
+      const names = this.parts.site.image?.inputs;
+      if (!encoder || !names) throw invalid("the site has no encoder of images");
+      const symbols = new Map([["n", 1], ["p", 0]]);
+      encoder.run(++this.seq, symbols, [{ name: names.pixels, data: pixels }]);
+      return [new Uint8Array(await this.read(loaded, encoder.output(names.rows, symbols))), []];
+    });
   }
 
   private async read({ gpu, reads }: Loaded, from: { buffer: Stored; offset: number; length: number }): Promise<ArrayBuffer> {
@@ -277,10 +329,12 @@ export class Model {
     // Nobody may be waiting when it happens.
     lost.catch(() => {});
     const workshop = { gpu, layouts: new Layouts(gpu.device), fill: new Fill(gpu.device), reserve: () => {}, release: () => {} };
-    const instance = await Instance.load(++this.seq, this.program, workshop);
-    await upload(this.program, instance, this.parts);
+    const instances: Instance[] = [];
+    for (const program of this.programs) instances.push(await Instance.load(++this.seq, program, workshop));
+    await upload(instances, this.parts);
     await settled(gpu);
-    this.loaded = { gpu, instance, reads: new Reads(gpu), lost };
+    const [instance, encoder] = instances as [Instance, Instance?];
+    this.loaded = { gpu, instance, encoder, reads: new Reads(gpu), lost };
     this.feed(this.loaded, this.fed, 0);
     return this.loaded;
   }
@@ -318,7 +372,8 @@ async function expectRoom({ site, files }: Parts): Promise<void> {
   await storage?.persist?.().catch(() => false);
   const { quota, usage = 0 } = (await storage?.estimate?.().catch(() => undefined)) ?? {};
   const suites = site.programs.flatMap(({ suite }) => (suite ? [suite.calls, suite.data] : []));
-  const listed = new Set([...site.programs, ...suites, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
+  const encoders = site.programs.flatMap(({ encoder }) => encoder ?? []);
+  const listed = new Set([...site.programs, ...encoders, ...suites, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
   await files.store?.keep(listed).catch(() => {});
   const missing = await files.missing(site.weights.shards);
   if (quota !== undefined && quota - usage < missing) {
@@ -326,24 +381,24 @@ async function expectRoom({ site, files }: Parts): Promise<void> {
   }
 }
 
-/** Writes the weights, shard by shard, to where the program wants them. */
-async function upload(program: Program, instance: Instance, { site, files, tell }: Parts): Promise<void> {
+/** Writes the weights, shard by shard, to where the programs want them. */
+async function upload(instances: Instance[], { site, files, tell }: Parts): Promise<void> {
   const at = new Map(site.weights.tensors.map((t) => [`${t.offset} ${t.len} ${t.name}`, t.at]));
-  const wanted = program.buffers.flatMap(({ content }, index) => {
+  const wanted = instances.flatMap((instance) => instance.program.buffers.flatMap(({ content }, index) => {
     if (typeof content !== "object" || !("weight" in content)) return [];
     const { name, offset, len } = content.weight;
     const start = at.get(`${offset} ${len} ${name}`);
     if (start === undefined) throw invalid(`the site has no weight \`${name}\` of ${len} bytes at ${offset}`);
     // The site pads each to whole words.
-    return [{ index, start, end: start + len + ((4 - (len % 4)) % 4) }];
-  });
+    return [{ instance, index, start, end: start + len + ((4 - (len % 4)) % 4) }];
+  }));
   let first = 0;
   for (const shard of site.weights.shards) {
     const last = first + shard.bytes;
     const bytes = await files.get(shard, (here) => tell(first + here)).catch((thrown: unknown) => {
       throw failureOf(thrown).within("the weights");
     });
-    for (const { index, start, end } of wanted.filter((w) => w.start < last && w.end > first)) {
+    for (const { instance, index, start, end } of wanted.filter((w) => w.start < last && w.end > first)) {
       const [from, to] = [Math.max(start, first), Math.min(end, last)];
       instance.fill(index, from - start, bytes.subarray(from - first, to - first));
     }

@@ -3,8 +3,8 @@
 import { Template } from "@huggingface/jinja";
 import { Tokenizer } from "@huggingface/tokenizers";
 import { failureOf, invalid } from "../core/failure";
-import type { Message } from "./api";
 import type { TextSettings } from "./manifest";
+import type { PlainMessage } from "./vision";
 import { World, type WorldModel } from "./world";
 
 /** What cuts texts. */
@@ -45,7 +45,7 @@ export class Text {
   }
 
   /** The ids of a chat that the assistant is to answer. */
-  chat(messages: Message[], options: object = {}): number[] {
+  chat(messages: PlainMessage[], options: object = {}): number[] {
     if (!this.template) {
       throw invalid("the model has no chat template").hinted("it goes on with a text: use `completions.create({ prompt })`");
     }

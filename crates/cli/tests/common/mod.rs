@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used)]
 
+pub mod held_out;
 pub mod python;
 pub mod site;
 pub mod world;

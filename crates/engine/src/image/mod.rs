@@ -15,6 +15,7 @@ use crops::Crops;
 use image::error::{LimitError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use resize::resize;
+use serde::Serialize;
 use std::io::{BufRead, Cursor, Seek};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
@@ -23,25 +24,26 @@ use tapml_import::{Config, Layout, Section};
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 256 << 20;
 /// Most pixels along one side.
-const MAX_SIDE: u32 = 1 << 14;
+pub(crate) const MAX_SIDE: u32 = 1 << 14;
 /// Most pixels of an image.
 const MAX_PIXELS: u64 = 1 << 27;
 /// Most bytes that decoding may take for each of these pixels: four channels of 16 bits fit.
 const PIXEL_BYTES: u64 = 8;
 /// Sizes that a configuration may ask for, and most pixels along a side of what the encoder takes.
-const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
+pub(crate) const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
 /// Mean and standard deviation of each channel of CLIP's images.
 const CLIP: [[f64; 2]; 3] = [[0.48145466, 0.26862954], [0.4578275, 0.26130258], [0.40821073, 0.27577711]];
 
-/// Turns image files into what a model's encoder takes.
-#[derive(Clone, Debug, PartialEq)]
+/// Turns image files into what a model's encoder takes. Serialised it is read by `web/src/site/image.ts`, which does the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImageProcessor {
     /// Size and filter; none if images are taken as they are.
     resize: Option<(ImageSize, Filter)>,
     /// Height and width of the middle part that is kept.
     crop: Option<[u32; 2]>,
     /// How the image is cut in parts, instead of both.
+    #[serde(skip)]
     crops: Option<Crops>,
     /// Factor on samples of 0 to 255.
     rescale: f64,
@@ -50,7 +52,8 @@ pub struct ImageProcessor {
 }
 
 /// The size that an image is brought to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum ImageSize {
     /// The shorter side; the other keeps the shape.
     Shortest(u32),

@@ -1,13 +1,15 @@
 //! Resampling of images as Pillow does it: two passes, first along rows, then along columns, with weights in fixed point
 //! and samples rounded to 8 bits between. When an image shrinks, the filter widens, so that every pixel counts.
 
+use serde::Serialize;
 use std::ops::Range;
 
 /// Fractional bits of weights: products with 8-bit samples and their sums stay within 32 bits and a sign.
 const BITS: u32 = 22;
 
 /// A resampling filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Filter {
     /// Windowed sinc over three lobes: Lanczos, "Applied Analysis", 1956.
     Lanczos,

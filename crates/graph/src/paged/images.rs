@@ -64,6 +64,27 @@ impl Graph {
         Ok(Some(encoder))
     }
 
+    /// The part beside [`Graph::image_encoder`], as a graph of its own with the same results: a step takes the rows of one image
+    /// as an input, named as the value is. `None` if the model sees no images.
+    ///
+    /// # Errors
+    /// As [`Graph::image_encoder`].
+    pub fn image_reader(&self) -> Result<Option<Graph>> {
+        if ImageRows::from_graph(self)?.is_none() {
+            return Ok(None);
+        }
+        let nodes = (0..).map(NodeId).zip(self.loop_invariant_nodes());
+        let nodes: Vec<NodeId> = nodes.filter(|(_, once)| !once).map(|(id, _)| id).collect();
+        let mut reader = self.extract(&nodes)?;
+        // A part's results go by the names of values.
+        for output in &mut reader.outputs {
+            let value = &reader.values[output.value.0 as usize].name;
+            let own = self.outputs().iter().find(|own| self.value(own.value).name == *value);
+            output.name = own.map_or_else(|| value.clone(), |own| own.name.clone());
+        }
+        Ok(Some(reader))
+    }
+
     /// Rows that [`Graph::image_encoder`] makes of an image; `None` if the model sees no images.
     ///
     /// # Errors

@@ -151,6 +151,15 @@ fn rows_of_images_are_inputs_and_their_encoder_is_a_graph_of_its_own() {
     let expected = "graph g\ninput pixels: f32[2,4]\nweight gain: f32[2,4]\nseen: f32[2,4] = mul(pixels, gain)\noutput seen = seen\n";
     assert_eq!(encoder.to_text(), expected);
     assert_eq!(graph.image_rows().unwrap(), Some(2));
+    let reader = graph.image_reader().unwrap().unwrap();
+    let read = SEEING.replace("input pixels: f32[2,4]\n", "").replace("weight gain: f32[2,4]\n", "");
+    // What was computed stands where its node stood.
+    let read = read.replace("seen: f32[2,4] = mul(pixels, gain)\n", "input seen: f32[2,4]\n");
+    assert_eq!(reader.to_text(), Graph::parse(&read).unwrap().to_text());
+    assert_eq!(graph.greedy().unwrap(), None);
+    let greedy = graph.greedy_reader().unwrap().unwrap().to_text();
+    assert!(greedy.contains("input seen: f32[2,4]") && greedy.contains("output next_token"), "{greedy}");
+    assert_eq!(Graph::parse(TEXT).unwrap().greedy_reader().unwrap(), None);
     let one = PageLayout { wanted: Some(1), ..LAYOUT };
     let paged = graph.to_paged(one).unwrap();
     let text = paged.to_text();

@@ -6,7 +6,9 @@
 //! other file with its SHA-256. `web/src/site` reads all of it.
 
 mod file;
+mod image;
 mod pages;
+mod part;
 mod suite;
 mod text;
 mod weights;
@@ -15,17 +17,19 @@ use crate::dry_run::{Lengths, Target};
 use crate::model::GraphOptions;
 pub use file::SiteFile;
 use file::write;
+use image::ImageSettings;
 use pages::PAGES;
+use part::CompiledPart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 pub use suite::SiteSuite;
 use suite::{Carving, Recorded, row};
 use tapml_engine::Tokenizer;
 use tapml_files::NewFolder;
-use tapml_graph::{Context, DType, Error, Model, Result, Symbols};
+use tapml_graph::{Context, DType, Error, Graph, Model, Result, Symbols};
 use tapml_import::quantize::Scheme;
 use tapml_import::{Checkpoint, LogitRows};
-use tapml_kernels::{CompileOptions, PhaseNodes, Program, ProgramMemory, Validator, compile_with_nodes};
+use tapml_kernels::{CompileOptions, Phase, ProgramMemory, ProgramStep};
 use text::{Generation, TextSettings};
 use weights::{WeightTable, Weights};
 
@@ -70,7 +74,10 @@ pub struct SiteProgram {
     pub f16: bool,
     /// The smallest and the largest subgroup that its kernels are planned for, if they need subgroups.
     pub subgroups: Option<(u32, u32)>,
-    /// Device memory at capacity.
+    /// The program that makes rows of an image, of a model that sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoder: Option<SiteFile>,
+    /// Device memory at capacity, of the encoder too.
     pub memory: ProgramMemory,
     /// Rows of the kernel list that it launches, in the order of their names.
     pub rows: Vec<String>,
@@ -109,6 +116,8 @@ struct Manifest<'a> {
     tokenizer: &'a SiteFile,
     text: TextSettings,
     generation: Generation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<ImageSettings>,
 }
 
 impl SiteJob {
@@ -118,7 +127,7 @@ impl SiteJob {
     /// Writes the site, whole or not at all.
     ///
     /// # Errors
-    /// If the target is no browser, the model is no language model of text alone, some kernel is missing or beyond the
+    /// If the target is no browser, the model is no language model or cuts images in parts, some kernel is missing or beyond the
     /// target's limits, the checkpoint has no tokenizer, or the folder cannot be written.
     pub fn run(&self) -> Result<Site> {
         if !Self::TARGETS.contains(&self.target.name) {
@@ -158,12 +167,12 @@ impl SiteJob {
             let in_suite = || "the site's suite".to_string();
             let carved = if self.suite { Some(carving.carve(folder).context(in_suite)?) } else { None };
             for subgroups in self.subgroups() {
-                let (program, lists) = self.compile(target, subgroups, &checkpoint, &model)?;
-                table.add(&program, &model)?;
-                let mut written = write_program(folder, (target, subgroups), &program)?;
+                let parts = self.compile(target, subgroups, &checkpoint, &model)?;
+                parts.iter().try_for_each(|part| table.add(&part.program, &model))?;
+                let mut written = write_programs(folder, (target, subgroups), &parts)?;
                 if let Some(carved) = &carved {
                     let file = file_name("suite", target, subgroups);
-                    let suite = carved.write(&program.steps, &lists, folder, &file).context(in_suite)?;
+                    let suite = carved.write(&parts, folder, &file).context(in_suite)?;
                     written.suite = Some(suite);
                 }
                 programs.push(written);
@@ -175,6 +184,8 @@ impl SiteJob {
         let weights = table.write(folder, &model)?;
         let tokenizer_file = write(folder, "tokenizer.json", &self.tokenizer(&tokenizer)?)?;
         let (step, context) = self.lengths(&checkpoint);
+        let encoder = model.graph().image_encoder()?;
+        let read = |encoder: &Graph| ImageSettings::read(&checkpoint, &tokenizer, encoder);
         let manifest = Manifest {
             schema: SCHEMA,
             tapml: env!("CARGO_PKG_VERSION"),
@@ -186,11 +197,13 @@ impl SiteJob {
             tokenizer: &tokenizer_file,
             text: TextSettings::from_tokenizer(&tokenizer, &checkpoint),
             generation: Generation::read(checkpoint.dir())?,
+            image: encoder.as_ref().map(read).transpose()?,
         };
         let manifest = serde_json::to_vec(&manifest)
             .map_err(|e| Error::bug(format!("{MANIFEST} does not serialise: {e}")))?;
         let of_program = |p: &SiteProgram| {
-            p.file.bytes + p.suite.as_ref().map_or(0, |suite| suite.calls.bytes + suite.data.bytes)
+            let encoder = p.encoder.as_ref().map_or(0, |file| file.bytes);
+            p.file.bytes + encoder + p.suite.as_ref().map_or(0, |suite| suite.calls.bytes + suite.data.bytes)
         };
         let mut other_bytes = tokenizer_file.bytes + programs.iter().map(of_program).sum::<u64>();
         other_bytes += write(folder, MANIFEST, &manifest)?.bytes;
@@ -231,31 +244,34 @@ impl SiteJob {
         (context.min(most(self.lengths.step_tokens)), context)
     }
 
-    /// The program of greedy generation, as `exec` loads it, of which every kernel is valid; and where its nodes stand.
+    /// The program of greedy generation, as `exec` loads it, then that of the encoder of images if the model sees.
     fn compile(
         &self,
         target: &Target,
         subgroups: Option<(u32, u32)>,
         checkpoint: &Checkpoint,
         model: &Model,
-    ) -> Result<(Program, Vec<PhaseNodes>)> {
+    ) -> Result<Vec<CompiledPart>> {
         let mut info = target.info().ok_or_else(|| target.unsupported())?;
         info.features.subgroups = subgroups;
-        let graph = model.graph().greedy()?.ok_or_else(|| {
-            Error::unsupported("a site runs language models that take token ids alone")
-                .with_hint("encoders and models that see are served by `tapml serve`")
+        let encoder = model.graph().image_encoder()?;
+        let graph = if encoder.is_some() { model.graph().greedy_reader() } else { model.graph().greedy() };
+        let graph = graph?.ok_or_else(|| {
+            Error::unsupported("a site runs language models that take token ids, and pictures if they see")
+                .with_hint("encoders and other models are served by `tapml serve`")
         })?;
         let (step, context) = self.lengths(checkpoint);
         // The last token has `context - 1` before it.
         let capacity = Symbols::np(step as u64, (context as u64).saturating_sub(1));
         let options = CompileOptions { context: Some(context as u64), ..CompileOptions::new(capacity) };
-        let (program, lists) = compile_with_nodes(&graph, &info, &options)?;
-        let mut validator = Validator::new();
-        program.kernels.iter().try_for_each(|kernel| {
-            kernel.check_limits(&info)?;
-            validator.check(kernel)
-        })?;
-        Ok((program, lists))
+        let mut parts = vec![CompiledPart::new(&info, &graph, &options)?];
+        if let Some(encoder) = encoder {
+            // Sizes are constants.
+            let options = CompileOptions::new(Symbols::np(1, 0));
+            let part = CompiledPart::new(&info, &encoder, &options);
+            parts.push(part.context(|| "the encoder of images".to_string())?);
+        }
+        Ok(parts)
     }
 }
 
@@ -266,22 +282,29 @@ fn file_name(of: &str, target: &Target, subgroups: Option<(u32, u32)>) -> String
     format!("{of}{f16}{wide}")
 }
 
-/// Writes the program of a target, for devices with such subgroups.
-fn write_program(
+/// Writes the programs of a target, for devices with such subgroups.
+fn write_programs(
     folder: &Path,
     (target, subgroups): (&Target, Option<(u32, u32)>),
-    program: &Program,
+    parts: &[CompiledPart],
 ) -> Result<SiteProgram> {
-    let mut rows: Vec<String> = program.steps.iter().filter_map(row).collect();
+    let [main, encoder @ ..] = parts else { return Err(Error::bug("a target of no program")) };
+    let write = |of: &str, part: &CompiledPart| {
+        write(folder, &format!("{}.json", file_name(of, target, subgroups)), &part.program.to_bytes()?)
+    };
+    // A run of the encoder has one row, whatever the image has.
+    let encodes = |step: &&ProgramStep| step.runs_in(Phase::Decode);
+    let encoding = encoder.iter().flat_map(|part| part.program.steps.iter().filter(encodes));
+    let mut rows: Vec<String> = main.program.steps.iter().chain(encoding).filter_map(row).collect();
     rows.sort_unstable();
     rows.dedup();
-    let file = format!("{}.json", file_name("program", target, subgroups));
     Ok(SiteProgram {
-        file: write(folder, &file, &program.to_bytes()?)?,
+        file: write("program", main)?,
         activation: target.activation(),
         f16: target.f16,
         subgroups,
-        memory: program.memory(),
+        encoder: encoder.first().map(|part| write("encoder", part)).transpose()?,
+        memory: parts.iter().map(|part| part.program.memory()).sum(),
         rows,
         suite: None,
     })

@@ -6,11 +6,12 @@
 //! here (`tapml_migrate::verdict::Yardstick`), so that a browser only compares.
 
 use super::file::{SiteFile, write};
+use super::part::CompiledPart;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use tapml_engine::{Tokenizer, bundled_text};
-use tapml_exec::Call;
+use tapml_engine::{Tokenizer, Vision, bundled_image, bundled_text};
+use tapml_exec::{Call, Image, NOWHERE};
 use tapml_graph::{DType, Error, Model, NodeId, Result, Symbol, Symbols, byte_len};
 use tapml_import::Checkpoint;
 use tapml_kernels::{NodePlan, Phase, PhaseNodes, ProgramStep};
@@ -59,6 +60,9 @@ struct SiteCall {
     op: &'static str,
     row: String,
     phase: &'static str,
+    /// Whether the steps are those of the encoder of images.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    encoder: bool,
     kernel_hash: String,
     accumulate: String,
     symbols: BTreeMap<String, u64>,
@@ -136,8 +140,42 @@ pub(super) struct Recorded<'a> {
 /// What the calls of a program are chosen by.
 struct SuiteParts<'a> {
     model: &'a Model,
+    /// The model's own, then the encoder of images if it sees.
+    programs: &'a [CompiledPart],
+}
+
+/// The steps from which calls are chosen, and the run that recorded them.
+struct CallPlace<'a> {
     steps: &'a [ProgramStep],
-    lists: &'a [PhaseNodes],
+    list: &'a PhaseNodes,
+    encoder: bool,
+    frame: usize,
+    phase: Phase,
+}
+
+impl CallPlace<'_> {
+    /// The nodes that launch each row, in the graph's order.
+    fn rows(&self) -> BTreeMap<String, Vec<NodeId>> {
+        let mut rows: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
+        for (id, (_, place)) in (0u32..).map(NodeId).zip(&self.list.nodes) {
+            let steps = self.steps.get(place.steps.clone()).unwrap_or_default();
+            for row in steps.iter().filter_map(row) {
+                let nodes = rows.entry(row).or_default();
+                if nodes.last() != Some(&id) {
+                    nodes.push(id);
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// The phases in which a list of steps runs. A run of an encoder has one row, whatever the image has.
+fn phases(list: &PhaseNodes, encoder: bool) -> impl Iterator<Item = Phase> + use<> {
+    let own = list.phase;
+    Phase::ALL
+        .into_iter()
+        .filter(move |phase| own.is_none_or(|own| own == *phase) && (!encoder || *phase == Phase::Decode))
 }
 
 impl Carving<'_> {
@@ -158,28 +196,38 @@ impl Carving<'_> {
             context: self.checkpoint.context() as u32,
             decode: &|ids| self.tokenizer.decode(ids).unwrap_or_default(),
         };
-        let prompt = PromptInput { ids, ..PromptInput::default() };
+        let image = self.image(&mut ids)?;
+        let prompt = PromptInput { ids, image, ..PromptInput::default() };
         let identity = crate::model::identity(self.checkpoint)?;
         let mut source = crate::job::open_platform("cpu", &[])?;
         let stop = Stop::default();
         carve(source.as_mut(), self.model, identity, &[prompt], &options, &Quiet, &stop)?;
         Ok(Recorded { of: self, suite: Suite::open(&out)?, folder: out })
     }
+
+    /// The bundled picture for a model that sees: its first rows take the places of the tokens in the middle. A whole one in each
+    /// call would be larger than the rest of the suite.
+    fn image(&self, ids: &mut [u32]) -> Result<Option<Image>> {
+        let Some(vision) = Vision::open(self.checkpoint)? else { return Ok(None) };
+        let pixels = vision.processor().bytes(bundled_image())?;
+        let (tokens, count) = (vision.tokens(), ids.len());
+        let mut rows = tokens.rows(pixels.parts)?.into_iter();
+        let mut slots = vec![NOWHERE; count];
+        for (id, slot) in ids.iter_mut().zip(&mut slots).take(count * 2 / 3).skip(count / 3) {
+            let Some(row) = rows.next() else { break };
+            (*id, *slot) = (tokens.id, row);
+        }
+        Ok(Some(Image { pixels: pixels.values, slots }))
+    }
 }
 
 impl Recorded<'_> {
-    /// Writes the suite of a program as `FILE.json` and `FILE.bin`.
+    /// Writes the suite of the programs of a device as `FILE.json` and `FILE.bin`.
     ///
     /// # Errors
     /// If the disk is full.
-    pub(super) fn write(
-        &self,
-        steps: &[ProgramStep],
-        lists: &[PhaseNodes],
-        folder: &Path,
-        file: &str,
-    ) -> Result<SiteSuite> {
-        let parts = SuiteParts { model: self.of.model, steps, lists };
+    pub(super) fn write(&self, programs: &[CompiledPart], folder: &Path, file: &str) -> Result<SiteSuite> {
+        let parts = SuiteParts { model: self.of.model, programs };
         let ChosenCalls { calls, data, left_out } = parts.choose_calls(&self.suite)?;
         let count = calls.len();
         let list = CallList { schema: SCHEMA, suite: self.of.name, calls, left_out };
@@ -208,14 +256,20 @@ impl SuiteParts<'_> {
     fn choose_calls(&self, suite: &Suite) -> Result<ChosenCalls> {
         let mut chosen = ChosenCalls::default();
         let mut oracles = Oracles::new(0);
-        for list in self.lists {
-            for phase in Phase::ALL.into_iter().filter(|phase| list.phase.is_none_or(|own| own == *phase)) {
-                let view = suite.compose_phase(list.graph.clone(), phase)?;
-                let frames =
-                    (0..view.frames().len()).filter(|&f| Phase::of_run(&view.frames()[f].symbols) == phase);
-                let Some(frame) = frames.last() else { continue };
-                oracles = oracles.for_view(0);
-                self.choose_of_view(&view, list, (frame, phase), &oracles, &mut chosen);
+        for (at, part) in self.programs.iter().enumerate() {
+            let encoder = at > 0;
+            for list in &part.lists {
+                for phase in phases(list, encoder) {
+                    // An image is given to a run of several rows.
+                    let run = if encoder { Phase::Prefill } else { phase };
+                    let view = suite.compose_phase(list.graph.clone(), run)?;
+                    let frames =
+                        (0..view.frames().len()).filter(|&f| Phase::of_run(&view.frames()[f].symbols) == run);
+                    let Some(frame) = frames.last() else { continue };
+                    oracles = oracles.for_view(0);
+                    let place = CallPlace { steps: &part.program.steps, list, encoder, frame, phase };
+                    self.choose_of_view(&view, &place, &oracles, &mut chosen);
+                }
             }
         }
         Ok(chosen)
@@ -225,14 +279,14 @@ impl SuiteParts<'_> {
     fn choose_of_view(
         &self,
         view: &Suite,
-        list: &PhaseNodes,
-        (frame, phase): (usize, Phase),
+        place: &CallPlace<'_>,
         oracles: &Oracles,
         chosen: &mut ChosenCalls,
     ) {
+        let CallPlace { list, encoder, frame, phase, .. } = *place;
         // A node may launch several rows.
         let mut found: BTreeMap<NodeId, SiteCall> = BTreeMap::new();
-        for (row, nodes) in self.rows(list) {
+        for (row, nodes) in place.rows() {
             let ends: HashSet<NodeId> = nodes.first().into_iter().chain(nodes.last()).copied().collect();
             let mut reason = None;
             for &node in nodes.iter().filter(|node| ends.contains(node)) {
@@ -240,7 +294,10 @@ impl SuiteParts<'_> {
                 let room = if first { MOST } else { ENOUGH };
                 match self.call(view, list, Case { frame, node }, (oracles, room), &mut chosen.data) {
                     Ok(call) => {
-                        drop(found.insert(node, SiteCall { row: row.clone(), phase: phase.name(), ..call }))
+                        drop(found.insert(
+                            node,
+                            SiteCall { row: row.clone(), phase: phase.name(), encoder, ..call },
+                        ))
                     }
                     Err(error) => reason = reason.or(first.then(|| error.to_string())),
                 }
@@ -248,21 +305,6 @@ impl SuiteParts<'_> {
             chosen.left_out.extend(reason.map(|reason| LeftOut { row, phase: phase.name(), reason }));
         }
         chosen.calls.extend(found.into_values());
-    }
-
-    /// The nodes that launch each row, in the graph's order.
-    fn rows(&self, list: &PhaseNodes) -> BTreeMap<String, Vec<NodeId>> {
-        let mut rows: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
-        for (id, (_, place)) in (0u32..).map(NodeId).zip(&list.nodes) {
-            let steps = self.steps.get(place.steps.clone()).unwrap_or_default();
-            for row in steps.iter().filter_map(row) {
-                let nodes = rows.entry(row).or_default();
-                if nodes.last() != Some(&id) {
-                    nodes.push(id);
-                }
-            }
-        }
-        rows
     }
 
     /// The call of a case, its numbers added to the data.
@@ -309,6 +351,7 @@ impl SuiteParts<'_> {
             op: call.op.name(),
             row: String::new(),
             phase: "",
+            encoder: false,
             kernel_hash: plan.hash.clone(),
             accumulate: plan.accumulate.dtype.to_string(),
             symbols,
