@@ -37,7 +37,8 @@ export class Pictures {
   }
 
   private async add(files: Iterable<File> | null | undefined): Promise<void> {
-    for (const file of files ?? []) {
+    // Browsers empty the list when the event is over.
+    for (const file of [...(files ?? [])]) {
       try {
         const url = await dataUrl(file);
         // What the browser cannot read is told before it is sent.
