@@ -1,5 +1,7 @@
 // The part of the page that takes pictures: chosen, pasted or dropped, they wait above the text until it is sent.
 
+import { invalid } from "../core/failure";
+
 const by = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 
 /** See the file. */
@@ -45,7 +47,7 @@ export class Pictures {
         await thumbnail(url).decode();
         this.urls.push(url);
       } catch {
-        this.fail(new Error(`${file.name} is no picture that this browser reads`));
+        this.fail(invalid(`${file.name} is no picture that this browser reads`).hinted("give a PNG, JPEG or WebP file"));
       }
     }
     this.show();
