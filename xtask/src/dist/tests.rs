@@ -39,7 +39,8 @@ fn an_archive_holds_what_its_user_needs_and_runs() {
         "share/bash-completion/completions/tapml",
         "share/man/man1/tapml.1",
         "share/tapml/models/LICENSES.md",
-        "share/tapml/models/llama/model.safetensors",
+        "share/tapml/models/llama/model-00001-of-00002.safetensors",
+        "share/tapml/models/llama/model-00002-of-00002.safetensors.zst",
         "share/tapml/models/llama/tokenizer.json",
         SUMS,
     ] {
