@@ -249,7 +249,7 @@ impl ChatTemplate {
 fn run_in_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
-        let thread = builder.spawn_scoped(scope, || crate::panics::catch(run));
+        let thread = builder.spawn_scoped(scope, || tapml_constraint::panics::catch(run));
         let thread = thread.map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("no thread for the chat template: {e}"))
         })?;

@@ -10,9 +10,7 @@
 mod chat;
 mod embedding;
 mod generate;
-mod grammar;
 mod image;
-mod panics;
 mod prompts;
 mod reopen;
 mod runner;
@@ -34,7 +32,6 @@ pub use embedding::{
     TextEncoder,
 };
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
-pub use grammar::{CompiledGrammar, Grammar, GrammarCompiler};
 pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
@@ -49,5 +46,5 @@ pub use special::SpecialTokens;
 pub use stop::StopTexts;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
-pub use tokenizer::{TokenBytes, Tokenizer};
+pub use tokenizer::Tokenizer;
 pub use vision::{Vision, VisionError, user_message};

@@ -26,7 +26,8 @@ impl Sound {
     /// Reads a WAV file of at most 256 MiB, whose samples are integers of up to 32 bits (PCM) or floats of 32.
     pub fn open(path: &Path) -> Result<Sound> {
         let bytes = tapml_files::read(path, MAX_FILE, "sound")?;
-        let read = crate::panics::catch(|| decode(&bytes)).unwrap_or(Err(hound::Error::Unsupported));
+        let read =
+            tapml_constraint::panics::catch(|| decode(&bytes)).unwrap_or(Err(hound::Error::Unsupported));
         read.map_err(|e| sound_error(&e)).context(|| path.display().to_string())
     }
 }

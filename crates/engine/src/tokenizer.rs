@@ -9,7 +9,6 @@ mod bytes;
 mod shape;
 
 pub(crate) use bounded::{BoundedTokenizer, catch_panics};
-pub use bytes::TokenBytes;
 pub(crate) use shape::check_table;
 
 use crate::chat::ChatTemplate;

@@ -4,14 +4,15 @@
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use tapml_engine::{CompiledGrammar, Grammar, GrammarCompiler, TokenBytes, Tokenizer};
+use tapml_constraint::{CompiledGrammar, Grammar, GrammarCompiler, TokenBytes};
+use tapml_engine::Tokenizer;
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::open(tapml_testing::model("llama")).unwrap()
 }
 
 fn compiler(tokenizer: &Tokenizer) -> GrammarCompiler {
-    GrammarCompiler::new(tokenizer, tokenizer.vocab(), &[1]).unwrap()
+    GrammarCompiler::new(tokenizer.vocabulary(tokenizer.vocab(), &[1])).unwrap()
 }
 
 /// A text of the grammar; `None` if it does not end within so many tokens.

@@ -7,9 +7,9 @@ use crate::served::ServedModel;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::{Duration, Instant};
+use tapml_constraint::CompiledGrammar;
 use tapml_engine::{
-    CompiledGrammar, Finish, PlacedImage, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken,
-    Usage,
+    Finish, PlacedImage, Request, RequestEvent, RequestHandle, RequestOptions, SampledToken, TokenMask, Usage,
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -132,7 +132,7 @@ impl Submitted {
                 Err(_) => ControlFlow::Break(()),
             };
             let (prompt, options) = (plan.prompt.clone(), plan.options.clone());
-            let mask = plan.grammar.as_ref().map(CompiledGrammar::mask);
+            let mask = plan.grammar.as_ref().map(|grammar| Box::new(grammar.mask()) as Box<dyn TokenMask>);
             Request { prompt, images: plan.images.clone(), options, mask, events: Box::new(receive) }
         };
         let handles = model.engine()?.submit_all(plans.iter().enumerate().map(request).collect())?;

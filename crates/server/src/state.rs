@@ -8,7 +8,7 @@ use crate::served::ServedModel;
 use axum::http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use tapml_engine::{CompiledGrammar, Grammar, GrammarCompiler};
+use tapml_constraint::{CompiledGrammar, Grammar, GrammarCompiler};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bodies that are read to requests and tokens at once: each takes several times its bytes meanwhile.
@@ -53,7 +53,7 @@ impl ServerState {
     pub fn compile(&self, field: &str, grammar: &Grammar) -> Parsed<CompiledGrammar> {
         let ServedModel { tokenizer, stop_ids, .. } = &self.model;
         let vocab = self.model.engine()?.limits().vocab;
-        let make = || Ok(GrammarCompiler::new(tokenizer, vocab, stop_ids)?);
+        let make = || Ok(GrammarCompiler::new(tokenizer.vocabulary(vocab, stop_ids))?);
         let compiler = self.grammars.get_or_init(make).as_ref().map_err(ApiError::clone)?;
         compiler.compile(grammar).map_err(|e| ApiError::from(e).with_param(field))
     }

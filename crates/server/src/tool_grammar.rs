@@ -7,7 +7,7 @@ use crate::tool_calls::{
     DEEPSEEK, DEEPSEEK_CALL, DEEPSEEK_SEPARATOR, GRANITE, HERMES, MARKS, MISTRAL, MISTRAL_ARGUMENTS, PYTHON,
 };
 use serde_json::Value;
-use tapml_engine::Grammar;
+use tapml_constraint::Grammar;
 
 /// A function that may be called.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,12 +189,13 @@ mod tests {
     use crate::tool_calls::{ToolScanner, ToolSet};
     use serde_json::json;
     use std::ops::ControlFlow;
-    use tapml_engine::{GrammarCompiler, Tokenizer};
+    use tapml_constraint::GrammarCompiler;
+    use tapml_engine::Tokenizer;
 
     /// A text that is chosen at random among what a grammar allows, `None` if it becomes long.
     fn random_text(tokenizer: &Tokenizer, grammar: &Grammar, seed: u64) -> Option<String> {
-        let compiled =
-            GrammarCompiler::new(tokenizer, tokenizer.vocab(), &[1]).unwrap().compile(grammar).unwrap();
+        let vocabulary = tokenizer.vocabulary(tokenizer.vocab(), &[1]);
+        let compiled = GrammarCompiler::new(vocabulary).unwrap().compile(grammar).unwrap();
         let (mut random, mut mask, mut ids) = (fastrand::Rng::with_seed(seed), compiled.mask(), Vec::new());
         for _ in 0..300 {
             let mut words = vec![0; tokenizer.vocab().div_ceil(32)];

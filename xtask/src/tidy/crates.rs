@@ -148,15 +148,21 @@ pub const CRATES: &[Crate] = &[
         tests_use: &["import", "emulator", "testing"],
     },
     Crate {
+        name: "constraint",
+        holds: "the form that a request asks for, and which tokens it allows next; also built as the WebAssembly module of sites.",
+        uses: &["graph"],
+        tests_use: &[],
+    },
+    Crate {
         name: "engine",
         holds: "tokenizer, chat templates, sampling, generation, serving of many requests at once.",
-        uses: &["graph", "files", "import", "exec"],
+        uses: &["graph", "files", "import", "exec", "constraint"],
         tests_use: &["testing", "device"],
     },
     Crate {
         name: "server",
         holds: "The APIs of OpenAI and Anthropic over HTTP on a model that the engine runs.",
-        uses: &["graph", "engine"],
+        uses: &["graph", "constraint", "engine"],
         tests_use: &[],
     },
     Crate {

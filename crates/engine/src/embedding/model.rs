@@ -2,12 +2,12 @@
 
 use super::encoder::{EncoderLimits, TextEncoder};
 use super::options::EmbeddingOptions;
-use crate::panics;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tapml_constraint::panics;
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Takes a vector.

@@ -4,9 +4,9 @@ use super::choose::Chooser;
 use super::inbox::Arrival;
 use super::request::{Request, RequestEvent, SampledToken, Usage};
 use crate::generate::Finish;
-use crate::panics;
 use std::ops::ControlFlow;
 use std::time::Instant;
+use tapml_constraint::panics;
 use tapml_graph::Error;
 
 /// Takes the events of a request.

@@ -5,9 +5,9 @@ use super::batch::{BatchLimits, LogitDetail, PartSums, StepLogits, TopRows};
 use super::draft::DraftPace;
 use super::request::{Candidate, PromptToken, RequestOptions, SampledToken, TokenMask};
 use crate::generate::Finish;
-use crate::panics;
 use crate::sampler::{Exclusions, PartialRow, Sampler, check_logits};
 use std::ops::{ControlFlow, Range};
+use tapml_constraint::panics;
 use tapml_graph::{Error, Result};
 
 /// Likely tokens among which a greedy choice with penalties looks: as many as runners give.

@@ -5,9 +5,9 @@
 
 use super::batch::{BatchLimits, BatchRunner, LogitDetail, StepLogits};
 use super::scheduler::{NewSequence, Scheduler, SchedulerOptions, SequenceId};
-use crate::panics;
 use crate::sampler::{greatest, greatest_of_top};
 use std::collections::BTreeMap;
+use tapml_constraint::panics;
 use tapml_graph::{Error, Result};
 
 /// Says which token is proposed behind a text, guessed tokens included, in the place of the small model's guess.

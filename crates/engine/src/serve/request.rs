@@ -6,6 +6,7 @@ use crate::sampler::Sampling;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
+use tapml_constraint::GrammarMask;
 use tapml_graph::{Error, Result};
 
 /// Restricts the next token, such as to what a grammar allows.
@@ -16,6 +17,16 @@ pub trait TokenMask: Send {
 
     /// Takes the token that was chosen. `Break` if the text is complete and must end with it.
     fn accept(&mut self, id: u32) -> Result<ControlFlow<()>>;
+}
+
+impl TokenMask for GrammarMask {
+    fn fill(&mut self, words: &mut [u32]) -> Result<()> {
+        GrammarMask::fill(self, words)
+    }
+
+    fn accept(&mut self, id: u32) -> Result<ControlFlow<()>> {
+        GrammarMask::accept(self, id)
+    }
 }
 
 /// How a request wants its tokens.

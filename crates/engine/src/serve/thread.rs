@@ -11,7 +11,6 @@ use super::options::{EngineOptions, EngineStats};
 use super::recovery::Recovery;
 use super::scheduler::{NewSequence, PlannedStep, Scheduler, SchedulerOptions, SequenceId};
 use crate::generate::Finish;
-use crate::panics;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -19,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tapml_constraint::panics;
 use tapml_graph::{Context, Error, Result};
 
 /// Bytes of logits from which on it pays to look at them on several threads.

@@ -57,7 +57,7 @@ pub fn catch_panics<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     // Counters of an earlier call must not count here.
     begin(0);
     let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
-    crate::panics::catch(run).unwrap_or_else(damaged)
+    tapml_constraint::panics::catch(run).unwrap_or_else(damaged)
 }
 
 /// The same for every step.

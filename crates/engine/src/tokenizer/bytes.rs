@@ -3,17 +3,7 @@
 use super::byte_steps::ByteSteps;
 use super::{BoundedTokenizer, Tokenizer, TokenizerKind};
 use std::collections::HashMap;
-
-/// What a token adds to a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenBytes {
-    /// These bytes.
-    Text(Vec<u8>),
-    /// Nothing: a special token, which is written like this.
-    Special(String),
-    /// It is not known what, or the tokenizer has no such token.
-    Unknown,
-}
+use tapml_constraint::{TokenBytes, Vocabulary};
 
 impl Tokenizer {
     /// What each of the first `count` tokens adds to a text behind another token.
@@ -31,6 +21,11 @@ impl Tokenizer {
                 ids.map(|id| pieces.token_bytes(id)).collect()
             }
         }
+    }
+
+    /// What forms are enforced on: the first `count` tokens, and those that end a text.
+    pub fn vocabulary(&self, count: usize, ends: &[u32]) -> Vocabulary {
+        Vocabulary { tokens: self.token_bytes(count), ends: ends.to_vec() }
     }
 }
 

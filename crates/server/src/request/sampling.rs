@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
-use tapml_engine::{Grammar, Sampling};
+use tapml_constraint::Grammar;
+use tapml_engine::Sampling;
 
 /// Names of the fields that this file reads or refuses.
 pub const NAMES: &[&str] = &[

@@ -1,7 +1,6 @@
 //! Grammars as the library reads them.
 
-use super::Grammar;
-use aho_corasick::{AhoCorasick, MatchKind};
+use crate::grammar::Grammar;
 use serde_json::{Map, Value, json};
 use tapml_graph::{Error, Result};
 
@@ -16,22 +15,32 @@ const ASCII_CLASSES: &str = "dw";
 
 /// Finds the special tokens of a vocabulary in a text, as they are written.
 pub struct SpecialTexts {
-    finder: AhoCorasick,
-    ids: Vec<u32>,
+    /// In the order of their bytes; none is empty, and none is there twice.
+    written: Vec<(String, u32)>,
 }
 
 impl SpecialTexts {
-    /// Of these tokens.
-    ///
-    /// # Errors
-    /// If there are too many to be looked for.
-    pub fn new(special: &[(String, u32)]) -> Result<SpecialTexts> {
-        let written = special.iter().map(|(written, _)| written);
-        // Of those that begin at the same place the longest.
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(written);
-        let finder =
-            finder.map_err(|e| Error::invalid(format!("the special tokens of the vocabulary: {e}")))?;
-        Ok(SpecialTexts { finder, ids: special.iter().map(|(_, id)| *id).collect() })
+    /// Of these tokens, written forms and ids.
+    pub fn new(mut written: Vec<(String, u32)>) -> SpecialTexts {
+        written.retain(|(text, _)| !text.is_empty());
+        written.sort();
+        written.dedup_by(|next, kept| next.0 == kept.0);
+        SpecialTexts { written }
+    }
+
+    /// The longest one that a text begins with.
+    fn longest(&self, text: &str) -> Option<&(String, u32)> {
+        let mut wanted = text.as_bytes();
+        loop {
+            // Whatever begins the text stands before it, and a longer beginning behind a shorter one.
+            let behind = self.written.partition_point(|(written, _)| written.as_bytes() <= wanted);
+            let found = self.written.get(behind.checked_sub(1)?)?;
+            let same = found.0.bytes().zip(wanted).take_while(|(a, b)| a == *b).count();
+            if same == found.0.len() {
+                return Some(found);
+            }
+            wanted = &wanted[..same];
+        }
     }
 }
 
@@ -119,10 +128,13 @@ impl LarkWriter<'_> {
     fn text(&self, text: &str) -> String {
         let literal = |text: &str| (!text.is_empty()).then(|| Value::from(text).to_string());
         let (mut parts, mut end) = (Vec::new(), 0);
-        for found in self.special.finder.find_iter(text) {
-            parts.extend(literal(&text[end..found.start()]));
-            parts.push(format!("<[{}]>", self.special.ids[found.pattern().as_usize()]));
-            end = found.end();
+        for (at, _) in text.char_indices() {
+            let Some((written, id)) = (at >= end).then(|| self.special.longest(&text[at..])).flatten() else {
+                continue;
+            };
+            parts.extend(literal(&text[end..at]));
+            parts.push(format!("<[{id}]>"));
+            end = at + written.len();
         }
         parts.extend(literal(&text[end..]));
         if parts.is_empty() { "\"\"".into() } else { format!("({})", parts.join(" ")) }
@@ -171,4 +183,23 @@ fn escape(text: &str) -> String {
         _ => c.to_string(),
     };
     text.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_special_text_is_found() {
+        let special = ["<", "<a", "<a>b", "<a>b", "", "x"].map(String::from).into_iter().zip(7..).collect();
+        let special = SpecialTexts::new(special);
+        for (text, expected) in
+            [("<a>b", Some(9)), ("<a>c", Some(8)), ("<b", Some(7)), ("x", Some(12)), ("a<", None), ("", None)]
+        {
+            assert_eq!(special.longest(text).map(|(_, id)| *id), expected, "{text}");
+        }
+        let grammar = Grammar::Text("é<a>by<<".into());
+        let text = write(&grammar, &special).unwrap();
+        assert_eq!(text, "start: (\"é\" <[9]> \"y\" <[7]> <[7]>)\n");
+    }
 }

@@ -1,12 +1,6 @@
-//! Answers of a form that is enforced: JSON of a schema, a regular expression, a grammar. At each step the tokens that would
-//! leave the form get no probability.
+//! Forms of texts.
 
-mod compiler;
-mod gbnf;
-mod lark;
-
-pub use compiler::{CompiledGrammar, GrammarCompiler};
-
+use crate::gbnf;
 use serde_json::Value;
 use tapml_graph::Result;
 

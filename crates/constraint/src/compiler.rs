@@ -1,11 +1,10 @@
 //! Grammars against the vocabulary of a model, by the library `llguidance`. It bounds its own work: fuel for the lexer, items
 //! and states of the parser.
 
-use super::Grammar;
-use super::lark::{self, SpecialTexts};
+use crate::grammar::Grammar;
+use crate::lark::{self, SpecialTexts};
 use crate::panics;
-use crate::serve::TokenMask;
-use crate::tokenizer::{TokenBytes, Tokenizer};
+use crate::vocabulary::{TokenBytes, Vocabulary};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
@@ -28,12 +27,13 @@ pub struct GrammarCompiler {
 pub struct CompiledGrammar(Matcher);
 
 impl GrammarCompiler {
-    /// For a model of `vocab` tokens whose texts end with one of `ends`.
+    /// For texts of this vocabulary.
     ///
     /// # Errors
-    /// If there is no end, or the vocabulary holds too little text.
-    pub fn new(tokenizer: &Tokenizer, vocab: usize, ends: &[u32]) -> Result<GrammarCompiler> {
-        let bytes = tokenizer.token_bytes(vocab);
+    /// If no token ends a text, or the vocabulary holds too little text.
+    pub fn new(vocabulary: Vocabulary) -> Result<GrammarCompiler> {
+        let Vocabulary { tokens: bytes, ends } = vocabulary;
+        let vocab = bytes.len();
         let ends: Vec<u32> = ends.iter().copied().filter(|&end| (end as usize) < vocab).collect();
         let (Some(&end), Ok(vocab)) = (ends.first(), u32::try_from(vocab)) else {
             let text = "no token ends a text of this model, so that a form cannot be enforced";
@@ -42,10 +42,10 @@ impl GrammarCompiler {
             );
         };
         let special = (0..).zip(&bytes).filter_map(|(id, bytes)| match bytes {
-            TokenBytes::Special(written) if !written.is_empty() => Some((written.clone(), id)),
+            TokenBytes::Special(written) => Some((written.clone(), id)),
             _ => None,
         });
-        let special = SpecialTexts::new(&special.collect::<Vec<(String, u32)>>())?;
+        let special = SpecialTexts::new(special.collect());
         let words: Vec<Vec<u8>> = bytes.into_iter().map(word).collect();
         let factory = panics::catch(|| {
             let trie = TokTrie::from(&TokRxInfo::new(vocab, end), &words).with_eos_tokens(&ends);
@@ -109,8 +109,8 @@ fn first_line(text: &str) -> String {
 
 impl CompiledGrammar {
     /// A mask for one text.
-    pub fn mask(&self) -> Box<dyn TokenMask> {
-        Box::new(GrammarMask(self.0.deep_clone()))
+    pub fn mask(&self) -> GrammarMask {
+        GrammarMask(self.0.deep_clone())
     }
 }
 
@@ -120,10 +120,15 @@ impl fmt::Debug for CompiledGrammar {
     }
 }
 
-struct GrammarMask(Matcher);
+/// Says of one text which tokens may follow.
+pub struct GrammarMask(Matcher);
 
-impl TokenMask for GrammarMask {
-    fn fill(&mut self, words: &mut [u32]) -> Result<()> {
+impl GrammarMask {
+    /// Sets the bit of each allowed token: token `i` is bit `i % 32` of word `i / 32`.
+    ///
+    /// # Errors
+    /// If no token is allowed, or to find that out takes too much.
+    pub fn fill(&mut self, words: &mut [u32]) -> Result<()> {
         let mask = self.0.compute_mask_or_eos().map_err(|e| mask_error(&e.to_string()))?;
         words.iter_mut().zip(mask.as_slice()).for_each(|(word, allowed)| *word = *allowed);
         if words.iter().all(|word| *word == 0) {
@@ -132,7 +137,11 @@ impl TokenMask for GrammarMask {
         Ok(())
     }
 
-    fn accept(&mut self, id: u32) -> Result<ControlFlow<()>> {
+    /// Takes the token that was chosen. `Break` if the text is complete and must end with it.
+    ///
+    /// # Errors
+    /// If the token is not allowed, or following it takes too much.
+    pub fn accept(&mut self, id: u32) -> Result<ControlFlow<()>> {
         self.0.consume_token(id).map_err(|e| mask_error(&e.to_string()))?;
         Ok(if self.0.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
