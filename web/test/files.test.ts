@@ -15,8 +15,11 @@ test("dist/ is what the sources give", () => {
 
 test("dist/ stays small", () => {
   const dist = path.join(ROOT, "web/dist");
-  const bytes = fs.readdirSync(dist).reduce((sum, f) => sum + fs.statSync(path.join(dist, f)).size, 0);
-  assert.ok(bytes < 170_000, `${bytes} bytes`);
+  // The module that forces forms on answers is loaded when one is asked for.
+  const [forms, others] = [true, false].map((of) => fs.readdirSync(dist).filter((f) => f.startsWith("form.") === of));
+  const bytes = (names: string[]): number => names.reduce((sum, f) => sum + fs.statSync(path.join(dist, f)).size, 0);
+  assert.ok(bytes(others!) < 170_000, `${bytes(others!)} bytes`);
+  assert.ok(bytes(forms!) < 420_000, `${bytes(forms!)} bytes`);
 });
 
 test("the generated code has every field of the schema", () => {

@@ -33,9 +33,15 @@ const seen: ContentPart[] = [
 if (engine.facts.sees) await engine.chat.completions.create({ messages: [{ role: "user", content: seen }] });
 engine.close();
 // @ts-expect-error there is no such field
-await engine.chat.completions.create({ messages: [], response_format: { type: "json_object" } });
+await engine.chat.completions.create({ messages: [], tools: [] });
 // @ts-expect-error there is no such part
 await engine.chat.completions.create({ messages: [{ role: "user", content: [{ type: "input_audio" }] }] });
+const schema = { type: "object" };
+await engine.chat.completions.create({ messages: [], response_format: { type: "json_schema", json_schema: { name: "any", schema } } });
+await engine.completions.create({ prompt: text, response_format: { type: "json_object" }, max_tokens: 99 });
+await engine.completions.create({ prompt: text, guided_regex: "yes|no" });
+// @ts-expect-error a schema belongs into \`json_schema\`
+await engine.completions.create({ prompt: text, response_format: { type: "json_schema", schema } });
 // @ts-expect-error a prompt is a text
 await engine.completions.create({ prompt: 7 });
 `;

@@ -1,5 +1,5 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask wire` writes the code that is generated from the
-//! wire's schema; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask test` does so and runs every
+//! wire's schema; `cargo xtask wasm` builds the module that holds answers of sites to a form; `cargo xtask packages` installs what tests need as far as it may; `cargo xtask test` does so and runs every
 //! test, `cargo xtask python` those of the Python package, `cargo xtask gpu` all that needs a GPU, `cargo xtask fuzz` what reads
 //! bytes of strangers, `cargo xtask platforms` type-checks for other systems, `cargo xtask dist` packs the command for users,
 //! `cargo xtask docs` makes a site of `docs/`. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with its
@@ -19,12 +19,13 @@ mod python;
 mod records;
 mod test;
 mod tidy;
+mod wasm;
 mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | wire | packages | platforms [--help] | test [--help] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | wasm | packages | platforms [--help] | test [--help] | python [pytest arguments] | gpu [--help] | fuzz [--help] | dist [--out DIR] | docs [--out DIR] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
         Some("wire") => wire::run(&root()),
+        Some("wasm") => wasm::run(&root()),
         Some("packages") => {
             packages::install();
             Ok(())

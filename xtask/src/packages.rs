@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
     // SwiftShader, the Vulkan driver of tests of WebGPU.
     ("chromium-common", "/usr/lib/chromium/vk_swiftshader_icd.json"),
+    ("zstd", "zstd --version"),
     ("nodejs", "node --version"),
     ("npm", "npm --version"),
     ("python3-venv", "python3 -m ensurepip --version"),

@@ -86,17 +86,14 @@ fn penalties_and_bias_choose_as_the_engine_does() {
     let (site, _) = compile(folder.path(), &draft(), &["--no-suite"]);
     let files = Files::serve(&site, Oddities::default());
     let wish = value!({"prompt": "Once upon a time", "max_tokens": 12, "repetition_penalty": 1.3});
-    let refused = value!({"prompt": "Once", "response_format": {"type": "json_object"}});
+    let refused = value!({"prompt": "Once", "tools": []});
     let steps = value!([{"load": files.url}, {"write": wish}, {"write": refused}]);
     let Some(posted) = run_node(&files, &site, &steps) else { return };
     let more = ["--max-tokens", "12", "--repetition-penalty", "1.3"];
     expect_same(&posted[1], &generate_on_cpu(folder.path(), &draft(), "Once upon a time", &more));
-    assert!(
-        posted[2]["error"]
-            .as_str()
-            .unwrap()
-            .contains("`response_format` is not taken here a site cannot force")
-    );
+    assert!(posted[2]["error"].as_str().unwrap().contains("`tools` is not taken here a site calls no tools"));
+    // What forces a form on answers is loaded when one is asked for.
+    assert_eq!((files.asked_for("/form.wasm"), files.asked_for("/vocabulary.bin")), (0, 0));
 }
 
 #[test]

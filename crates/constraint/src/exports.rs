@@ -11,7 +11,7 @@ thread_local! {
     static MODULE: RefCell<FormModule> = RefCell::default();
 }
 
-fn tell(work: impl FnOnce(&mut FormModule) -> Result<i32>) -> i32 {
+fn outcome(work: impl FnOnce(&mut FormModule) -> Result<i32>) -> i32 {
     MODULE.with_borrow_mut(|module| {
         work(module).unwrap_or_else(|error| {
             module.keep(&error);
@@ -32,25 +32,25 @@ pub extern "C" fn input(bytes: usize) -> *mut u8 {
 /// See [`FormModule::open`].
 #[unsafe(no_mangle)]
 pub extern "C" fn open() -> i32 {
-    tell(|module| module.open().map(|()| 0))
+    outcome(|module| module.open().map(|()| 0))
 }
 
 /// See [`FormModule::begin`]: 1 if there is a form.
 #[unsafe(no_mangle)]
 pub extern "C" fn begin() -> i32 {
-    tell(|module| module.begin().map(i32::from))
+    outcome(|module| module.begin().map(i32::from))
 }
 
 /// See [`FormModule::fill`]: where the words are.
 #[unsafe(no_mangle)]
 pub extern "C" fn fill() -> i32 {
-    tell(|module| module.fill().map(|words| words.as_ptr() as i32))
+    outcome(|module| module.fill().map(|words| words.as_ptr() as i32))
 }
 
 /// See [`FormModule::accept`]: 1 if the text is complete.
 #[unsafe(no_mangle)]
 pub extern "C" fn accept(id: u32) -> i32 {
-    tell(|module| module.accept(id).map(i32::from))
+    outcome(|module| module.accept(id).map(i32::from))
 }
 
 /// Where the text of the last failure is.

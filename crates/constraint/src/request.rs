@@ -56,7 +56,7 @@ pub enum FormFaultKind {
     Grammar,
 }
 
-type Found<T> = Result<T, FormFault>;
+type FormResult<T> = Result<T, FormFault>;
 
 fn fault(kind: FormFaultKind, place: &str, text: String) -> FormFault {
     FormFault { place: place.into(), kind, error: Error::invalid(text) }
@@ -82,7 +82,7 @@ pub fn read_form<E: From<FormFault>>(
     Ok(found)
 }
 
-fn read_field(name: &str, value: Value) -> Found<Option<Grammar>> {
+fn read_field(name: &str, value: Value) -> FormResult<Option<Grammar>> {
     match (name, value) {
         ("response_format", Value::Object(format)) => read_format(&format),
         ("structured_outputs", Value::Object(options)) => read_options(&options),
@@ -94,7 +94,7 @@ fn read_field(name: &str, value: Value) -> Found<Option<Grammar>> {
 }
 
 /// OpenAI's `response_format`; TGI's `regex` and llama-server's schema in place are taken too.
-fn read_format(format: &Map<String, Value>) -> Found<Option<Grammar>> {
+fn read_format(format: &Map<String, Value>) -> FormResult<Option<Grammar>> {
     let Some(kind) = format.get("type").and_then(Value::as_str) else {
         let text = "`response_format.type` must be a text, such as `text`".into();
         return Err(fault(FormFaultKind::Type, "response_format.type", text));
@@ -126,7 +126,7 @@ fn read_format(format: &Map<String, Value>) -> Found<Option<Grammar>> {
 }
 
 /// vLLM's `structured_outputs`: one of its fields.
-fn read_options(options: &Map<String, Value>) -> Found<Option<Grammar>> {
+fn read_options(options: &Map<String, Value>) -> FormResult<Option<Grammar>> {
     let given = options.iter().filter(|(_, value)| !matches!(value, Value::Null | Value::Bool(false)));
     let mut found = None;
     for (name, value) in given {
@@ -153,7 +153,7 @@ fn read_options(options: &Map<String, Value>) -> Found<Option<Grammar>> {
 }
 
 /// A field that holds one form; `place` is where it stands.
-fn read_value(kind: &str, place: &str, value: Value) -> Found<Option<Grammar>> {
+fn read_value(kind: &str, place: &str, value: Value) -> FormResult<Option<Grammar>> {
     let wrong =
         |expected: &str| Err(fault(FormFaultKind::Type, place, format!("`{place}` must be {expected}")));
     Ok(Some(match (kind, value) {
@@ -176,7 +176,7 @@ fn read_value(kind: &str, place: &str, value: Value) -> Found<Option<Grammar>> {
                     Err(fault(FormFaultKind::Type, place, text))
                 }
             });
-            Grammar::Choice(texts.collect::<Found<_>>()?)
+            Grammar::Choice(texts.collect::<FormResult<_>>()?)
         }
         ("guided_choice", _) => return wrong(&format!("a list of 1 to {MAX_TEXTS} texts")),
         (_, Value::String(text)) if text.is_empty() => return Ok(None),
@@ -192,7 +192,7 @@ fn read_value(kind: &str, place: &str, value: Value) -> Found<Option<Grammar>> {
 mod tests {
     use super::*;
 
-    fn form(body: Value) -> Found<Option<RequestedForm>> {
+    fn form(body: Value) -> FormResult<Option<RequestedForm>> {
         read_form(|name| Ok(body.get(name).cloned()))
     }
 

@@ -53,7 +53,29 @@ export interface Request {
   seed?: number;
   stop?: string | string[];
   chat_template_kwargs?: object;
+  /** The form that the answer must have; nothing is written if it cannot be enforced. */
+  response_format?: ResponseFormat | null;
+  /** Forms under the names of vLLM, SGLang and llama-server: one of them. */
+  structured_outputs?: { json?: JsonSchema; json_object?: boolean; regex?: string; choice?: string[]; grammar?: string } | null;
+  guided_json?: JsonSchema | null;
+  guided_regex?: string | null;
+  guided_choice?: string[] | null;
+  guided_grammar?: string | null;
+  json_schema?: JsonSchema | null;
+  /** Rules in GBNF or in llguidance's Lark. */
+  grammar?: string | null;
+  regex?: string | null;
+  ebnf?: string | null;
 }
+
+/** A schema, or its text. */
+export type JsonSchema = object | string;
+/** OpenAI's `response_format`, and a regular expression as TGI has it. */
+export type ResponseFormat =
+  | { type: "text" }
+  | { type: "json_object"; schema?: JsonSchema }
+  | { type: "json_schema"; json_schema: { name?: string; schema: JsonSchema; strict?: boolean | null; description?: string } }
+  | { type: "regex"; value: string };
 export type ChatRequest = Request & { messages: Message[] };
 export type CompletionRequest = Request & { prompt: string };
 

@@ -4,17 +4,17 @@ import { Failure } from "../core/failure";
 import { browserName } from "../page/browser";
 import { ErrorKind } from "../wire/gen/tapml_pb";
 import type { ChatChunk, ChatCompletion, ChatRequest, CheckReport, Completion, CompletionRequest, Creates, Envelope, Facts, LoadOptions, Usage } from "./api";
+import { asksForForm, FORMS } from "./form";
 import { Host, type Answer, type Ask, type Task, type Wish, type Written } from "./host";
 
 /** The name of workers that are hosts. */
 export const WORKER = "tapml engine";
 
 const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed"] as const;
-const FIELDS = new Set<string>([..."model stream max_tokens max_completion_tokens stop chat_template_kwargs messages prompt".split(" "), ...SAMPLING]);
+const FIELDS = new Set<string>([..."model stream max_tokens max_completion_tokens stop chat_template_kwargs messages prompt".split(" "), ...SAMPLING, ...FORMS]);
 
 /** Fields of OpenAI's that some would expect here, and what there is instead. */
 const ELSEWHERE: Record<string, string> = {
-  response_format: "a site cannot force a form on its answers: `tapml serve` can",
   tools: "a site calls no tools: `tapml serve` does",
   tool_choice: "a site calls no tools: `tapml serve` does",
   logprobs: "`tapml serve` tells probabilities",
@@ -180,6 +180,7 @@ function wishOf(request: ChatRequest | CompletionRequest): Wish {
   const text = "messages" in request ? { messages: request.messages } : { prompt: request.prompt };
   // Unset fields are sent as `null` by some clients.
   const sampling = Object.fromEntries(SAMPLING.map((key) => [key, request[key] ?? undefined]));
-  const shared = { sampling, template_options: chat_template_kwargs };
+  const form = Object.fromEntries(FORMS.map((key) => [key, request[key]]));
+  const shared = { sampling, template_options: chat_template_kwargs, form: asksForForm(form) ? form : undefined };
   return { ...text, ...shared, max_tokens: max_completion_tokens ?? max_tokens, stop: typeof stop === "string" ? [stop] : stop };
 }

@@ -5,6 +5,7 @@ import { failureOf, invalid, unsupported } from "../core/failure";
 import type { CheckReport, Facts, Message, Plan } from "./api";
 import { check } from "./check";
 import { Files } from "./files";
+import { Forms, type Form, type FormFields } from "./form";
 import { parseManifest } from "./manifest";
 import { Model } from "./model";
 import { Sampler, type Sampling } from "./sampler";
@@ -23,6 +24,8 @@ export interface Wish {
   stop?: string[];
   /** Further variables of the chat template. */
   template_options?: object | undefined;
+  /** The form that the answer must have, as the request says. */
+  form?: FormFields | undefined;
 }
 
 /** From the page. */
@@ -52,6 +55,16 @@ export type Answer = { id: number } & (
   | { case: "failed"; message: string; hint: string }
 );
 
+/** A text that is being written behind a prompt, of which some tokens are fed; at most `most` more. */
+interface Writing {
+  model: Model;
+  prompt: number[];
+  cached: number;
+  most: number;
+  wish: Wish;
+  form: Form | undefined;
+}
+
 /** See the file. */
 export class Host {
   private model: Model | undefined;
@@ -59,6 +72,7 @@ export class Host {
   /** The request that is told of progress. */
   private teller = 0;
   private text: Text | undefined;
+  private forms: Forms | undefined;
   private generation = { temperature: null, top_k: null, top_p: null } as { [key in "temperature" | "top_k" | "top_p"]: number | null };
   private stop: number[] = [];
   private context = 0;
@@ -138,6 +152,14 @@ export class Host {
     this.send({ id, case: "loaded", facts });
   }
 
+  /** The form of an answer, if one is wanted. */
+  private async form(fields: FormFields | undefined): Promise<Form | undefined> {
+    if (!fields) return undefined;
+    const [model, files] = this.opened();
+    if (!this.forms || this.forms.broken) this.forms = await Forms.open(model.site, files);
+    return this.forms.begin(fields);
+  }
+
   private async write(id: number, wish: Wish): Promise<void> {
     const { model, text } = this;
     if (!model || !text) throw invalid("no site is loaded");
@@ -150,14 +172,15 @@ export class Host {
     const piece = (more: string): void => {
       if (more !== "") this.send({ id, case: "piece", text: more });
     };
+    const form = await this.form(wish.form);
     const cached = await model.keep(asked);
     const most = Math.min(wish.max_tokens ?? Infinity, this.context + 1 - prompt.length);
     const ids: number[] = [];
     let finish: Written["finish"] = "length";
-    for await (const token of this.tokens(model, prompt, cached, most, wish)) {
+    for await (const token of this.tokens({ model, prompt, cached, most, wish, form })) {
       ids.push(token);
       piece(stops.push(stream.push(token)));
-      if (this.stop.includes(token) || stops.found || this.stopped.delete(id)) {
+      if (this.stop.includes(token) || form?.accept(token) || stops.found || this.stopped.delete(id)) {
         finish = "stop";
         break;
       }
@@ -181,7 +204,7 @@ export class Host {
   }
 
   /** The tokens behind a prompt, of which some are fed. */
-  private async *tokens(model: Model, prompt: number[], cached: number, most: number, wish: Wish): AsyncGenerator<number> {
+  private async *tokens({ model, prompt, cached, most, wish, form }: Writing): AsyncGenerator<number> {
     const of = this.generation;
     const seed = Math.floor(Math.random() * 2 ** 32);
     const checkpoint = { temperature: of.temperature ?? 0, top_k: of.top_k ?? undefined, top_p: of.top_p ?? undefined };
@@ -189,15 +212,18 @@ export class Host {
     const sampler = new Sampler({ seed, ...checkpoint, ...asked });
     if (most < 1) return;
     const history = [...prompt];
+    const onDevice = sampler.greedy && !form;
     const choose = async (ids: number[]): Promise<number> => {
-      if (sampler.greedy) return model.next(ids);
-      const token = sampler.sample(await model.logits(ids), history);
+      if (onDevice) return model.next(ids);
+      const logits = await model.logits(ids);
+      form?.apply(logits);
+      const token = sampler.sample(logits, history);
       history.push(token);
       return token;
     };
     let token = await choose(prompt.slice(cached));
     yield token;
-    if (sampler.greedy) {
+    if (onDevice) {
       for await (const found of model.follow(token, most - 1)) yield* found;
       return;
     }

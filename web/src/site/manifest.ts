@@ -48,6 +48,8 @@ export interface Manifest {
   weights: { bytes: number; shards: SiteFile[]; tensors: { name: string; offset: number; len: number; at: number }[] };
   tokenizer: SiteFile;
   text: TextSettings;
+  /** What forces a form on answers; loaded when a request asks for one. */
+  form?: { module: SiteFile; vocabulary: SiteFile };
   generation: { temperature: number | null; top_k: number | null; top_p: number | null };
   /** Of a model that sees. */
   image?: ImageSettings;

@@ -373,7 +373,8 @@ async function expectRoom({ site, files }: Parts): Promise<void> {
   const { quota, usage = 0 } = (await storage?.estimate?.().catch(() => undefined)) ?? {};
   const suites = site.programs.flatMap(({ suite }) => (suite ? [suite.calls, suite.data] : []));
   const encoders = site.programs.flatMap(({ encoder }) => encoder ?? []);
-  const listed = new Set([...site.programs, ...encoders, ...suites, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
+  const forms = site.form ? Object.values(site.form) : [];
+  const listed = new Set([...site.programs, ...encoders, ...suites, ...forms, site.tokenizer, ...site.weights.shards].map((f) => f.sha256));
   await files.store?.keep(listed).catch(() => {});
   const missing = await files.missing(site.weights.shards);
   if (quota !== undefined && quota - usage < missing) {

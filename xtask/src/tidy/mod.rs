@@ -69,6 +69,7 @@ pub fn run(root: &Path) -> Result<()> {
     crate::architectures::check(root, bless, &mut errors)?;
     reports::check(root, &files, &mut errors)?;
     crate::wire::check(root, &mut errors)?;
+    crate::wasm::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");
     }

@@ -95,6 +95,11 @@ impl Files {
         weights.map(|(_, file)| file.to_string()).collect()
     }
 
+    /// How often a file was asked for.
+    pub fn asked_for(&self, path: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| *asked == path).count()
+    }
+
     /// Bytes of weights that were sent.
     pub fn weight_bytes(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)

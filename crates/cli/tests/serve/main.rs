@@ -8,6 +8,7 @@ mod images;
 mod lm_eval;
 mod process;
 mod ranks;
+mod site;
 
 use common::{draft, json, python, stderr, tapml};
 use process::{ServeProcess, counter};

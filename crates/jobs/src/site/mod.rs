@@ -6,6 +6,7 @@
 //! other file with its SHA-256. `web/src/site` reads all of it.
 
 mod file;
+mod form;
 mod image;
 mod pages;
 mod part;
@@ -17,6 +18,7 @@ use crate::dry_run::{Lengths, Target};
 use crate::model::GraphOptions;
 pub use file::SiteFile;
 use file::write;
+use form::SiteForm;
 use image::ImageSettings;
 use pages::PAGES;
 use part::CompiledPart;
@@ -115,6 +117,7 @@ struct Manifest<'a> {
     weights: &'a Weights,
     tokenizer: &'a SiteFile,
     text: TextSettings,
+    form: &'a SiteForm,
     generation: Generation,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<ImageSettings>,
@@ -183,6 +186,7 @@ impl SiteJob {
         let (checkpoint, model) = opened.ok_or_else(|| Error::bug("a site of no program"))?;
         let weights = table.write(folder, &model)?;
         let tokenizer_file = write(folder, "tokenizer.json", &self.tokenizer(&tokenizer)?)?;
+        let form = SiteForm::write(folder, &tokenizer, &checkpoint, &model)?;
         let (step, context) = self.lengths(&checkpoint);
         let encoder = model.graph().image_encoder()?;
         let read = |encoder: &Graph| ImageSettings::read(&checkpoint, &tokenizer, encoder);
@@ -196,6 +200,7 @@ impl SiteJob {
             weights: &weights,
             tokenizer: &tokenizer_file,
             text: TextSettings::from_tokenizer(&tokenizer, &checkpoint),
+            form: &form,
             generation: Generation::read(checkpoint.dir())?,
             image: encoder.as_ref().map(read).transpose()?,
         };
@@ -205,7 +210,8 @@ impl SiteJob {
             let encoder = p.encoder.as_ref().map_or(0, |file| file.bytes);
             p.file.bytes + encoder + p.suite.as_ref().map_or(0, |suite| suite.calls.bytes + suite.data.bytes)
         };
-        let mut other_bytes = tokenizer_file.bytes + programs.iter().map(of_program).sum::<u64>();
+        let mut other_bytes =
+            form.bytes() + tokenizer_file.bytes + programs.iter().map(of_program).sum::<u64>();
         other_bytes += write(folder, MANIFEST, &manifest)?.bytes;
         for (file, bytes) in PAGES {
             other_bytes += write(folder, file, &pages::unpack(bytes)?)?.bytes;
