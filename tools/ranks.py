@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     given = parser.parse_args()
     binary, host = given.binary, given.target
-    peers = "cuda?peers=on" if host == "cuda" else host
+    peers, host = host, f"{host}?peers=off" if host == "cuda" else host
     report = {"verdicts": {}, "texts": [], "speed": []}
 
     def keep():

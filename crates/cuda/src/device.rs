@@ -62,7 +62,7 @@ impl CudaDevice {
     /// Opens device `index` of [`crate::adapters`]. `options` is a query string of `on` and `off`: `checks` (indices of WGSL
     /// kernels are kept inside their arrays; on), `f16` (on), `graphs` (lists that come again run as CUDA graphs; on),
     /// `sync` (each command is waited for, so that an error names it; off), `tuned` (kernels in CUDA C++ are taken; on), `peers`
-    /// (the ranks of a model meet in the devices' memory; off).
+    /// (the ranks of a model meet in the devices' memory where these reach each other; on).
     pub fn open(index: usize, options: &str) -> Result<CudaDevice> {
         let options = CudaOptions::parse(options)?;
         let opened = adapter::open(index, options)?;
@@ -289,12 +289,11 @@ impl Device for CudaDevice {
         }
     }
 
-    /// Of a device that was opened with `peers`.
+    /// Of a device that was not opened with `peers=off`.
     fn export_buffer(&mut self, buffer: BufferId) -> Result<PeerMemory> {
         if !self.options.peers {
-            return Err(
-                Error::unsupported("the memory of `cuda` is its own").with_hint("open it as `cuda?peers=on`")
-            );
+            return Err(Error::unsupported("the memory of `cuda` is its own")
+                .with_hint("open it without `peers=off`"));
         }
         self.alive()?;
         // Whoever works there next finds what was written here.

@@ -24,7 +24,7 @@ pub(crate) struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { checks: true, f16: true, graphs: true, sync: false, tuned: true, peers: false }
+        CudaOptions { checks: true, f16: true, graphs: true, sync: false, tuned: true, peers: true }
     }
 }
 
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
         assert_eq!(CudaOptions::parse("").unwrap(), CudaOptions::default());
-        let all = CudaOptions::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off&peers=on").unwrap();
+        let all = CudaOptions::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off&peers=off").unwrap();
         let (checks, f16, graphs, tuned) = (false, false, false, false);
-        assert_eq!(all, CudaOptions { checks, f16, graphs, sync: true, tuned, peers: true });
+        assert_eq!(all, CudaOptions { checks, f16, graphs, sync: true, tuned, peers: false });
         for bad in ["colour=on", "checks", "checks=maybe", "="] {
             assert!(
                 CudaOptions::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"),

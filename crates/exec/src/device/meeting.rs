@@ -2,7 +2,7 @@
 
 use super::state::{SharedState, lock};
 use tapml_device::{BufferId, Command, PeerMemory};
-use tapml_graph::{Result, Symbols};
+use tapml_graph::{ErrorKind, Result, Symbols};
 use tapml_kernels::meeting::{LATE_CALL, LATE_RANK};
 
 /// A rank's memory on its device; freed when nobody uses it any more.
@@ -34,6 +34,19 @@ impl RankMemory {
     /// The memory, for the devices of all ranks.
     pub fn memory(&self) -> PeerMemory {
         self.memory.clone()
+    }
+
+    /// Whether the device can use this memory of another one.
+    ///
+    /// # Errors
+    /// If it should be able to, and something else is wrong.
+    pub fn reaches(&self, memory: &PeerMemory) -> Result<bool> {
+        let device = &mut lock(&self.shared).device;
+        match device.import_buffer("the memory of another rank", memory) {
+            Ok(buffer) => device.destroy_buffer(buffer).map(|()| true),
+            Err(e) if e.kind() == ErrorKind::Unsupported => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Waits for the device's work.

@@ -36,8 +36,23 @@ pub fn create_memories(platforms: &mut [Box<dyn Platform>]) -> Result<Option<Vec
     let made = platforms.iter_mut().map(|platform| platform.create_rank_memory(words));
     match made.collect::<Result<Vec<_>>>() {
         Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
-        made => made.map(Some),
+        made => {
+            let made = made?;
+            Ok(reach_each_other(&made)?.then_some(made))
+        }
     }
+}
+
+/// Whether each device can use the memory of every other one.
+fn reach_each_other(memories: &[RankMemory]) -> Result<bool> {
+    for (rank, own) in memories.iter().enumerate() {
+        for (_, other) in memories.iter().enumerate().filter(|(other, _)| *other != rank) {
+            if !own.reaches(&other.memory())? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 impl DeviceRank {
