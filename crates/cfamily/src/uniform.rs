@@ -43,7 +43,7 @@ struct FlowPlace<'a> {
     depth: usize,
 }
 
-/// What is known of one call of a function. It only grows.
+/// What is known of one call of a function. It only grows, but for `returned`.
 struct Flow<'a> {
     at: FlowPlace<'a>,
     /// Whether each argument varies.
@@ -54,7 +54,7 @@ struct Flow<'a> {
     results: HashSet<Handle<Expression>>,
     /// Loops and switches, by their order in the text, that some invocations leave or repeat before others.
     left: HashSet<usize>,
-    /// Whether some invocations return before others.
+    /// Whether some invocations have returned before others, as far as this round has come.
     returned: bool,
     /// Whether what is returned varies.
     result: bool,
@@ -76,6 +76,8 @@ impl<'a> Flow<'a> {
     fn run(mut self, varies: bool) -> bool {
         loop {
             let known = self.known_counts();
+            // Statements in front of a return are reached by all, unless a loop brings them again.
+            self.returned = false;
             self.block(&self.at.function.body, varies, &mut Vec::new(), &mut 0);
             // A variable that is found to vary late in a loop's body varies at its beginning, too.
             if self.known_counts() == known {
@@ -137,7 +139,10 @@ impl<'a> Flow<'a> {
                 self.left.extend(around[inner..].iter().map(|(number, _)| *number));
             }
             Statement::Return { value } => {
-                self.returned |= now;
+                if now {
+                    self.returned = true;
+                    self.left.extend(around.iter().map(|(number, _)| *number));
+                }
                 // Invocations that return at different places return different values, perhaps.
                 self.result |= now || value.is_some_and(|value| self.varies(value));
             }
@@ -280,5 +285,33 @@ impl<'a> Flow<'a> {
             }
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many subgroup operations of a kernel with this function are perhaps not reached by all.
+    fn count_diverging(body: &str) -> usize {
+        let text = format!(
+            "var<workgroup> words: array<u32, 64>;\n\
+             fn f(value: u32, first: bool) {{\n{body}\n}}\n\
+             @compute @workgroup_size(64)\n\
+             fn main(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_invocation_id) within: u32) {{\n\
+             f(lane, within == 0u);\n}}\n"
+        );
+        let module = naga::front::wgsl::parse_str(&text).unwrap();
+        find_diverging(&module, 0).len()
+    }
+
+    #[test]
+    fn only_what_follows_a_return_or_comes_again_after_it_is_reached_by_some() {
+        // A condition at the end of a function holds a return for each of its ways.
+        assert_eq!(count_diverging("let sum = subgroupAdd(value); if first { words[0] = sum; }"), 0);
+        assert_eq!(count_diverging("if first { return; } words[0] = subgroupAdd(value);"), 1);
+        let again = "for (var i = 0u; i < 4u; i++) { words[i] = subgroupAdd(value); if first { return; } }";
+        assert_eq!(count_diverging(again), 1);
+        assert_eq!(count_diverging("if first { words[0] = subgroupAdd(value); }"), 1);
     }
 }
