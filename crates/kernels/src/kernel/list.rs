@@ -7,7 +7,9 @@
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, OVERLAP};
-use super::row_kinds::{coop, cuda, hopper, hopper_gemm, independent, portable, subgroup, tiled_row, tiles};
+use super::row_kinds::{
+    batches, coop, cuda, hopper, hopper_gemm, independent, portable, subgroup, tiled_row, tiles,
+};
 use super::settings::Setting;
 use super::{
     KernelRow, RowInvariance, add, add_rms_norm, all_gather, all_reduce, append, argmax, aten, attention,
@@ -38,7 +40,7 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow {
         also: Some("linear/packed_subgroup"),
         keeps_chain: true,
-        ..tiles(subgroup("linear/subgroup", Any, linear::subgroup::plan))
+        ..batches(subgroup("linear/subgroup", Any, linear::subgroup::plan))
     },
     KernelRow {
         also: Some("linear/packed"),
@@ -124,7 +126,7 @@ pub const KERNELS: &[KernelRow] = &[
     coop("gated_linear/gemm_coopmat", Many, product::matrix::plan),
     KernelRow {
         also: Some("gated_linear/packed_subgroup"),
-        ..tiles(subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan))
+        ..batches(subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan))
     },
     KernelRow {
         also: Some("gated_linear/packed"),

@@ -2,7 +2,7 @@
 
 use super::RowCount::{Any, Many};
 use super::cuda::HOPPER;
-use super::settings::{EVEN, NARROW, Setting, TILES};
+use super::settings::{BATCHES, EVEN, NARROW, Setting, TILES};
 use super::{KernelRow, Needs, Request, RowCount, RowInvariance, on_gpu, onnx, serves_all};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
@@ -80,6 +80,11 @@ pub(super) const fn hopper_gemm(name: &'static str, plan: fn(&Request) -> Result
 /// A product with two ways for few rows and many: the second is taken where a row's results must not depend on the others.
 pub(super) const fn tiles(row: KernelRow) -> KernelRow {
     KernelRow { row_invariant: Some(RowInvariance::for_all(TILES)), ..row }
+}
+
+/// A product that can treat any number of rows in batches.
+pub(super) const fn batches(row: KernelRow) -> KernelRow {
+    KernelRow { row_invariant: Some(RowInvariance::for_all(BATCHES)), ..row }
 }
 
 /// A kernel whose blocks have rows of their own, or add up each of theirs in one order.

@@ -47,7 +47,8 @@ pub const SKINNY_ROWS: u64 = 8;
 /// of a tile.
 const PORTABLE: &[&str] =
     &["linear/portable", "gated_linear/portable", "linear/packed", "gated_linear/packed"];
-/// Products by octets of columns. `each`: octets of a workgroup, when there are few rows. Else as above.
+/// Products by octets of columns. `each`: octets of a workgroup, when there are few rows. `batch`: rows for which a workgroup
+/// reads its weights, however many rows there are. Else as above.
 const SUBGROUP: &[&str] =
     &["linear/subgroup", "gated_linear/subgroup", "linear/packed_subgroup", "gated_linear/packed_subgroup"];
 /// Products with the weights of experts that were chosen.
@@ -65,6 +66,9 @@ const SPLIT: &[&str] = &["attention/split"];
 
 /// Few rows are treated as many are.
 pub const TILES: Setting = Setting(&[("few", 0)]);
+
+/// Any number of rows is treated eight at a time, in the same order.
+pub const BATCHES: Setting = Setting(&[("few", 0), ("batch", 8)]);
 
 /// Tiles are chosen for runs of so few rows that weights are what takes time: more blocks read them at once, with fewer rows.
 pub const NARROW: Setting = Setting(&[("usual", 64), ("tile", 64), ("stagger", 0), ("slices", 2)]);
@@ -103,7 +107,7 @@ pub const SETTINGS: &[SettingRow] = &[
     },
     // Tiles for any number of rows: a row is added up in the same order then, whatever rows are beside it.
     SettingRow { kernels: PORTABLE, setting: TILES, rows: SettingRows::Skinny },
-    SettingRow { kernels: SUBGROUP, setting: TILES, rows: SettingRows::Skinny },
+    SettingRow { kernels: SUBGROUP, setting: BATCHES, rows: SettingRows::All },
     SettingRow { kernels: EXPERTS, setting: TILES, rows: SettingRows::Skinny },
     SettingRow { kernels: HOPPER, setting: NARROW, rows: SettingRows::All },
     SettingRow { kernels: HOPPER, setting: EVEN, rows: SettingRows::Many },

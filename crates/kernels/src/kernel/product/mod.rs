@@ -1,6 +1,7 @@
 //! Matrix products with weights read 16 bytes at a time and sums that meet in subgroups: planners of the variants
 //! `subgroup` of the operators that have such products. Workgroup `(x, y)` stands for octet `x` of columns of all rows when
-//! there are few, and for a tile of 64 rows by 8 octets when there are many, unless a setting says otherwise.
+//! there are few, and for a tile of 64 rows by 8 octets when there are many, unless a setting says otherwise. With batches
+//! there is a workgroup for each octet and each eight rows.
 //!
 //! An octet is what one workgroup computes of one row at a time: 8 columns, or 4 of each weight of a gated product.
 
@@ -77,12 +78,13 @@ impl WeightLayout {
         Ok(WeightLayout { piece, load, teams: if short { 2 } else { 1 } })
     }
 
-    /// The longest chain of additions, of either way.
-    /// Few rows are summed up by lanes, many by tiles; the declared chain covers both.
+    /// The longest chain of additions, of any way.
+    /// Few rows and batches are summed up by lanes, many rows by tiles; the declared chain covers all.
     fn chain(&self, k: u32) -> u32 {
         let loads = k.div_ceil(self.load * LANES / self.teams);
         let few = if self.piece == self.load { loads * (self.load / 4) } else { loads + self.load };
-        (few + LANE_ADDITIONS).max(run(k) + k.div_ceil(run(k)))
+        let batch = k.div_ceil(self.piece * LANES) * self.piece;
+        (few.max(batch) + LANE_ADDITIONS).max(run(k) + k.div_ceil(run(k)))
     }
 }
 
@@ -171,7 +173,9 @@ impl<'a> Product<'a> {
         } else {
             launch
         };
-        let tiles = Extent::ceil_div(tokens.clone(), setting.size("rows", TILE));
+        let batch = setting.size("batch", 0);
+        let rows = if batch > 0 { batch } else { setting.size("rows", TILE) };
+        let tiles = Extent::ceil_div(tokens.clone(), rows);
         // With few rows there is a single tile. With many, workgroups behind the last tile of columns end at once.
         let few = octets.div_ceil(setting.size("each", 1));
         Ok(launch.groups([Extent::from_dim(u64::from(few)), tiles, single_workgroup()]))

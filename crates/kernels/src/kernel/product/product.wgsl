@@ -6,6 +6,8 @@
 // in subgroups and then in workgroup memory.
 // Many rows: workgroups with x < OCTETS / (COLUMNS / 8) compute tiles of ROWS rows by COLUMNS columns, 4 rows by an octet
 // in each lane; the others end.
+// Batches, where a row's result must not depend on how many others there are: each workgroup computes an octet for BATCH rows,
+// or for a single one in the same order. Lanes take part as with few rows, and each weight is read for all rows of a batch.
 override K: u32; // row length of x and of the weights; a multiple of what 16 bytes of weights hold
 override O: u32; // rows of the weights in this launch
 override FIRST: u32 = 0u; // column of y where they begin
@@ -13,6 +15,7 @@ override WIDTH: u32; // row length of y
 override FEW: u32 = 8u; // rows up to which the first way is taken
 override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
 override EACH: u32 = 1u; // octets of a workgroup when there are few rows, at most COLUMNS / 8
+override BATCH: u32 = 0u; // 8: the rows of a batch; 0: there are none
 override ROWS: u32 = 64u; // rows of a tile; a multiple of 4
 override COLUMNS: u32 = 64u; // columns of a tile: 4096 / ROWS
 override DEPTH: u32 = 32u; // elements along K at a time: DEPTH * (ROWS + COLUMNS) is at most 4096
@@ -168,6 +171,141 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
     store_row(row + 3u, rows, octet, sums3);
 }
 
+// A number for each row of a batch.
+struct Batch { low: vec4<f32>, high: vec4<f32> }
+
+// Elements of each row of a batch.
+struct BatchInput { a: Octet, b: Octet, c: Octet, d: Octet, e: Octet, f: Octet, g: Octet, h: Octet }
+
+// The elements of a row that meet piece `at` of the weights.
+fn x_piece(row: u32, at: u32) -> Octet {
+    let place = row * (K / 4u) + at * (PIECE / 4u);
+    var values = Octet();
+    values.low = vec4<f32>(x[place]);
+    if PIECE == 8u {
+        values.high = vec4<f32>(x[place + 1u]);
+    }
+    return values;
+}
+
+// A sum with the products of a piece, one after the other.
+fn add_piece(to: f32, w: Octet, values: Octet) -> f32 {
+    var sum = to;
+    sum = fma(w.low.x, values.low.x, sum);
+    sum = fma(w.low.y, values.low.y, sum);
+    sum = fma(w.low.z, values.low.z, sum);
+    sum = fma(w.low.w, values.low.w, sum);
+    if PIECE == 8u {
+        sum = fma(w.high.x, values.high.x, sum);
+        sum = fma(w.high.y, values.high.y, sum);
+        sum = fma(w.high.z, values.high.z, sum);
+        sum = fma(w.high.w, values.high.w, sum);
+    }
+    return sum;
+}
+
+fn add_to_batch(to: Batch, w: Octet, values: BatchInput) -> Batch {
+    let low = vec4<f32>(
+        add_piece(to.low.x, w, values.a),
+        add_piece(to.low.y, w, values.b),
+        add_piece(to.low.z, w, values.c),
+        add_piece(to.low.w, w, values.d),
+    );
+    let high = vec4<f32>(
+        add_piece(to.high.x, w, values.e),
+        add_piece(to.high.y, w, values.f),
+        add_piece(to.high.z, w, values.g),
+        add_piece(to.high.w, w, values.h),
+    );
+    return Batch(low, high);
+}
+
+// The lane's share of a row's products with an octet, in the order of a batch.
+fn single(row: u32, octet: u32, lane: u32) -> Octet {
+    var low = vec4<f32>();
+    var high = vec4<f32>();
+    for (var at = lane; at < K / PIECE; at += LANES) {
+        let values = x_piece(row, at);
+        let k = at * PIECE;
+        low.x = add_piece(low.x, w_piece(octet, 0u, k), values);
+        low.y = add_piece(low.y, w_piece(octet, 1u, k), values);
+        low.z = add_piece(low.z, w_piece(octet, 2u, k), values);
+        low.w = add_piece(low.w, w_piece(octet, 3u, k), values);
+        high.x = add_piece(high.x, w_piece(octet, 4u, k), values);
+        high.y = add_piece(high.y, w_piece(octet, 5u, k), values);
+        high.z = add_piece(high.z, w_piece(octet, 6u, k), values);
+        high.w = add_piece(high.w, w_piece(octet, 7u, k), values);
+    }
+    return Octet(low, high);
+}
+
+// Leaves the sums of a column over the lanes of a subgroup.
+fn leave(column: u32, own: Batch, subgroup: u32, first: bool) {
+    let low = subgroupAdd(own.low);
+    let high = subgroupAdd(own.high);
+    if first {
+        pool[16u * subgroup + 2u * column] = low;
+        pool[16u * subgroup + 2u * column + 1u] = high;
+    }
+}
+
+// An octet for the rows of a batch from `first_row` on. Rows beyond the last are the last one again, and are not stored.
+fn batch(first_row: u32, rows: u32, octet: u32, lane: u32, subgroup: u32, first: bool, subgroups: u32) {
+    var sums0 = Batch();
+    var sums1 = Batch();
+    var sums2 = Batch();
+    var sums3 = Batch();
+    var sums4 = Batch();
+    var sums5 = Batch();
+    var sums6 = Batch();
+    var sums7 = Batch();
+    for (var at = lane; at < K / PIECE; at += LANES) {
+        let values = BatchInput(
+            x_piece(first_row, at),
+            x_piece(min(first_row + 1u, rows - 1u), at),
+            x_piece(min(first_row + 2u, rows - 1u), at),
+            x_piece(min(first_row + 3u, rows - 1u), at),
+            x_piece(min(first_row + 4u, rows - 1u), at),
+            x_piece(min(first_row + 5u, rows - 1u), at),
+            x_piece(min(first_row + 6u, rows - 1u), at),
+            x_piece(min(first_row + 7u, rows - 1u), at),
+        );
+        let k = at * PIECE;
+        sums0 = add_to_batch(sums0, w_piece(octet, 0u, k), values);
+        sums1 = add_to_batch(sums1, w_piece(octet, 1u, k), values);
+        sums2 = add_to_batch(sums2, w_piece(octet, 2u, k), values);
+        sums3 = add_to_batch(sums3, w_piece(octet, 3u, k), values);
+        sums4 = add_to_batch(sums4, w_piece(octet, 4u, k), values);
+        sums5 = add_to_batch(sums5, w_piece(octet, 5u, k), values);
+        sums6 = add_to_batch(sums6, w_piece(octet, 6u, k), values);
+        sums7 = add_to_batch(sums7, w_piece(octet, 7u, k), values);
+    }
+    leave(0u, sums0, subgroup, first);
+    leave(1u, sums1, subgroup, first);
+    leave(2u, sums2, subgroup, first);
+    leave(3u, sums3, subgroup, first);
+    leave(4u, sums4, subgroup, first);
+    leave(5u, sums5, subgroup, first);
+    leave(6u, sums6, subgroup, first);
+    leave(7u, sums7, subgroup, first);
+    workgroupBarrier();
+    // Columns i and i + 4 of a row.
+    for (var task = lane; task < 32u; task += LANES) {
+        let row = task / 4u;
+        let i = task % 4u;
+        let place = 2u * i + row / 4u;
+        var a = 0.0;
+        var b = 0.0;
+        for (var s = 0u; s < subgroups; s++) {
+            a += pool[16u * s + place][row % 4u];
+            b += pool[16u * s + place + 8u][row % 4u];
+        }
+        if first_row + row < rows {
+            store(first_row + row, octet, i, a, b);
+        }
+    }
+}
+
 @compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -177,7 +315,17 @@ fn main(
     @builtin(subgroup_invocation_id) within: u32,
 ) {
     let rows = row_count(symbols);
-    if rows <= FEW {
+    if BATCH > 0u {
+        // Workgroups that read the same weights follow each other.
+        let blocks = (rows + 7u) / 8u;
+        let at = group.y * OCTETS + group.x;
+        let first_row = at % blocks * 8u;
+        if first_row + 1u == rows {
+            join(first_row, at / blocks, single(first_row, at / blocks, lane), lane, subgroup, within == 0u, subgroups);
+        } else {
+            batch(first_row, rows, at / blocks, lane, subgroup, within == 0u, subgroups);
+        }
+    } else if rows <= FEW {
         for (var row = 0u; row < rows; row++) {
             for (var i = 0u; i < EACH; i++) {
                 let own = partial(row, group.x * EACH + i, lane);
