@@ -37,7 +37,9 @@ pub fn run(root: &Path) -> Result<()> {
     let built = crate::target(root).join(TRIPLE).join(PROFILE).join("tapml_constraint.wasm");
     let (module, inputs) = (root.join(MODULE), root.join(INPUTS));
     let mut zstd = Command::new("zstd");
-    zstd.args(["--ultra", "-22", "--quiet", "--force"]).arg(&built).arg("-o").arg(&module);
+    // A file of its own making would have the mode of the module, which cargo makes executable.
+    let packed = std::fs::File::create(&module).context(MODULE)?;
+    zstd.args(["--ultra", "-22", "--quiet", "--stdout"]).arg(&built).stdout(packed);
     let status = zstd.status().context("could not start the program `zstd`, which packs the module")?;
     ensure!(status.success(), "`zstd` failed");
     std::fs::write(&inputs, describe(root)?)?;
