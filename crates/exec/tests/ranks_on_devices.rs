@@ -11,7 +11,7 @@ use tapml_device::null::NullDevice;
 use tapml_device::{BufferId, Device, ListId, PeerMemory};
 use tapml_exec::{Call, DevicePlatform, Overrides, Phase, Platform, RanksPlatform, Session};
 use tapml_graph::op::AllReduce;
-use tapml_graph::{DType, Dim, ErrorKind, Op, Result, Symbol, Symbols, Tensor, TensorType};
+use tapml_graph::{DType, Dim, Error, ErrorKind, Op, Result, Symbol, Symbols, Tensor, TensorType};
 use tapml_kernels::{Needs, any_device, meeting};
 
 /// A device whose memory others use.
@@ -20,6 +20,8 @@ struct Peer {
     own: Option<BufferId>,
     /// The runs until one in which it waits for rank 1 in vain.
     late_in: Option<u32>,
+    /// Whether it cannot use the memory of others.
+    apart: bool,
 }
 
 impl Device for Peer {
@@ -34,6 +36,9 @@ impl Device for Peer {
     }
 
     fn import_buffer(&mut self, label: &str, memory: &PeerMemory) -> Result<BufferId> {
+        if self.apart {
+            return Err(Error::unsupported(format!("the device cannot use `{label}` of another one")));
+        }
         self.null.create_buffer(label, memory.size())
     }
 
@@ -52,13 +57,33 @@ impl Device for Peer {
     }
 }
 
-fn peers(late_in: Option<u32>) -> RanksPlatform {
-    let rank = |late_in| {
+fn ranks(of: [(Option<u32>, bool); 2]) -> RanksPlatform {
+    let rank = |(late_in, apart)| {
         let info = Needs::cuda(90).met_by(&any_device());
-        let peer = Peer { null: NullDevice::new(info.limits, info.features), own: None, late_in };
+        let peer = Peer { null: NullDevice::new(info.limits, info.features), own: None, late_in, apart };
         Box::new(DevicePlatform::new(Box::new(peer), Overrides::default())) as Box<dyn Platform>
     };
-    RanksPlatform::new(vec![rank(late_in), rank(None)]).unwrap()
+    RanksPlatform::new(of.map(rank).into()).unwrap()
+}
+
+fn peers(late_in: Option<u32>) -> RanksPlatform {
+    ranks([(late_in, false), (None, false)])
+}
+
+#[test]
+fn ranks_meet_on_the_host_where_one_device_does_not_reach_another() {
+    let ty = TensorType::new(DType::F16, [Dim::symbol(Symbol::N), Dim::from(64u64)]);
+    let op = Op::from(AllReduce { ranks: 2, rank: None });
+    let types = [ty.clone(), ty];
+    let model = model(FUSED);
+    for apart in [[true, false], [false, true]] {
+        let mut platform = ranks(apart.map(|apart| (None, apart)));
+        let choice = platform.kernel_for(&op, &types, Phase::Decode).unwrap();
+        assert_ne!(choice.name, "all_reduce/peer_cuda");
+        let mut session = Session::new(&mut platform, &model, 32).unwrap();
+        let vocab = session.vocab().unwrap() as usize;
+        assert_eq!(session.forward(&ids(3)).unwrap().shape()[1], vocab);
+    }
 }
 
 #[test]
